@@ -18,7 +18,7 @@ const leastConnections = 25
 // TestConnections checks that explain gives the true cause of a failed connection first. The
 // table has the form of situations:
 //
-//	> TARGET from CLIENT [on NODE]
+//	> TARGET from CLIENT [on NODE] [with CONFIG]
 //	SENTENCE, or connected
 //	cure: BEGINNING
 func TestConnections(t *testing.T) {
@@ -32,8 +32,11 @@ func TestConnections(t *testing.T) {
 	for _, f := range archive.Files {
 		files[f.Name] = string(f.Data)
 	}
-	manifests := filepath.Join(t.TempDir(), "cluster.yaml")
-	write(t, manifests, files["cluster.yaml"])
+	dir := t.TempDir()
+	manifests := filepath.Join(dir, "cluster.yaml")
+	for name, text := range files {
+		write(t, filepath.Join(dir, name), text)
+	}
 	broken := 0
 	for table := range strings.SplitSeq(files["connections"], "\n> ") {
 		question, rest, _ := strings.Cut(table, "\n")
@@ -43,8 +46,15 @@ func TestConnections(t *testing.T) {
 			continue
 		}
 		args := []string{"explain", words[0], "--from", words[2], "--manifests", manifests, "-o", "json"}
-		if len(words) > 3 {
-			args = append(args, "--node", words[4])
+		for i := 3; i+1 < len(words); i += 2 {
+			switch words[i] {
+			case "on":
+				args = append(args, "--node", words[i+1])
+			case "with":
+				args = append(args, "--config", filepath.Join(dir, words[i+1]))
+			default:
+				t.Fatalf("%q: %q is not on or with", question, words[i])
+			}
 		}
 		cure, _, _ = strings.Cut(strings.TrimPrefix(cure, "cure: "), "\n")
 		if strings.HasPrefix(cure, "#") {
@@ -76,7 +86,7 @@ func explainConnection(t *testing.T, args []string, want, cure string) {
 		}
 		return
 	}
-	if len(got.Diagnoses) == 0 || status != 1 && got.Outcome != connection.Connected {
+	if len(got.Diagnoses) == 0 || status != 1 {
 		t.Fatalf("%q: %s, status %d, %+v; want %s", args, got.Outcome, status, got.Diagnoses, want)
 	}
 	why := got.Diagnoses[0].Why

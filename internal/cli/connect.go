@@ -93,7 +93,7 @@ func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
 	} else {
 		err = e.WriteText(cmd.OutOrStdout(), f.style(cmd))
 	}
-	if err == nil && !e.Connects() {
+	if err == nil && !e.Sound() {
 		return errNegative
 	}
 	return err

@@ -46,6 +46,8 @@ type Config struct {
 	// are not Kubernetes objects are skipped, and templates that can't be read are
 	// a warning.
 	Whole bool
+	// AllKinds reads every kind of the model, without the places.
+	AllKinds bool
 	// ControlPlane, unless nil, completes each transaction as a Kubernetes control
 	// plane would; every kind is read for it.
 	ControlPlane ControlPlane
@@ -67,7 +69,7 @@ func (c *Config) depth() depth {
 	switch {
 	case c.Whole:
 		return allWithPlaces
-	case c.ControlPlane != nil:
+	case c.AllKinds, c.ControlPlane != nil:
 		return allKinds
 	}
 	return kindsOfNames

@@ -356,6 +356,16 @@ func TestReadWholeObjects(t *testing.T) {
 		t.Error("Where knows a Service, though nobody was to ask")
 	}
 
+	all := newWorld(t)
+	all.source.cfg.AllKinds = true
+	all.write("f.yaml", text)
+	if report := all.load(); report.PassedOver != 0 {
+		t.Errorf("of all kinds, %d documents are passed over, want 0", report.PassedOver)
+	}
+	if _, _, ok := all.source.Where(cluster.KindService, cluster.Key{Namespace: "shop", Name: "web"}, ""); ok {
+		t.Error("Where knows a Service of all kinds, though nobody was to ask")
+	}
+
 	whole := newWorld(t)
 	whole.source.cfg.Whole = true
 	whole.write("f.yaml", text)

@@ -203,11 +203,12 @@ func (s *Source) isLive() (live bool) {
 
 func (s *Source) newManifests() *manifest.Source {
 	cfg := manifest.Config{
-		Path:  s.cfg.Settings.Manifests,
-		Whole: s.cfg.Scope == Whole || s.cfg.Scope == Proxy,
-		Stdin: s.cfg.Stdin,
-		Store: s.cfg.Store,
-		Log:   s.cfg.Log,
+		Path:     s.cfg.Settings.Manifests,
+		Whole:    s.cfg.Scope == Whole,
+		AllKinds: s.cfg.Scope == Proxy,
+		Stdin:    s.cfg.Stdin,
+		Store:    s.cfg.Store,
+		Log:      s.cfg.Log,
 	}
 	s.simulate(&cfg)
 	return manifest.New(cfg)

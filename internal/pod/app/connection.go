@@ -14,7 +14,7 @@ import (
 func (i *Inspector) proxySettings() *connection.Settings {
 	p := &i.compiled.Proxy
 	return &connection.Settings{
-		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: p.Table.Pods,
+		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: p.Table.Pods, PodCIDRs: p.PodCIDRs,
 	}
 }
 

@@ -85,6 +85,7 @@ type Explanation struct {
 	// Outcome is that of the first attempt that connects, else of the first.
 	Outcome   string              `json:"outcome"`
 	Diagnoses []explain.Diagnosis `json:"diagnoses"`
+	flawed    bool                // see Sound
 }
 
 // Attempt is a connection to one address.
@@ -113,6 +114,10 @@ type Use struct {
 
 // Connects reports whether the client is connected.
 func (e *Explanation) Connects() bool { return e.Outcome == Connected }
+
+// Sound reports whether the client is connected and nothing is wrong with the addresses: no two
+// Services have one.
+func (e *Explanation) Sound() bool { return e.Connects() && !e.flawed }
 
 // Explain evaluates a connection to each address of the target, as clients try them, and says
 // why it fails.
@@ -289,7 +294,11 @@ func (x *explainer) attempt(at frontend.Address) {
 		a.Endpoints = usesOf(p, service, port, &verdict)
 	}
 	t := &try{explainer: x, proxy: p, at: at, verdict: &verdict, service: service, port: port, kind: kind, attempt: &a}
+	taken := t.taken()
 	a.Outcome = t.diagnose()
+	if taken || t.shared() {
+		x.e.flawed = true
+	}
 	if a.Outcome == Connected {
 		a.Masqueraded = string(verdict.Masquerade)
 	}

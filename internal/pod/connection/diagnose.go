@@ -29,16 +29,6 @@ type try struct {
 
 // diagnose returns what the client sees, and adds why if it is not connected.
 func (t *try) diagnose() (outcome string) {
-	if t.named != nil && t.service != nil && t.named.Key != t.service.Key {
-		t.add(
-			"address-taken",
-			"give one of the Services another address",
-			"Service %s has the address %s, too, and is older: connections go to it, not to Service %s",
-			t.service.Key,
-			t.at,
-			t.named.Key,
-		)
-	}
 	if t.Client.Place == Outside && t.kind == plan.ClusterIP {
 		t.add("cluster-ip-outside", t.wayInside(t.service),
 			"%s is a cluster IP of Service %s, to which networks outside the cluster have no route", t.at.Addr, t.service.Key)
@@ -69,6 +59,32 @@ func (t *try) diagnose() (outcome string) {
 	}
 	return t.policies()
 }
+
+// taken adds that another Service has the address of the one that is meant, and reports whether
+// that is so.
+func (t *try) taken() bool {
+	if t.named == nil || t.service == nil || t.named.Key == t.service.Key {
+		return false
+	}
+	t.add("address-taken", addressCure,
+		"Service %s has the address %s, too, and is older: connections go to it, not to Service %s",
+		t.service.Key, t.at, t.named.Key)
+	return true
+}
+
+// shared adds which Services have the address besides the one that has its connections, and
+// reports whether there are such.
+func (t *try) shared() bool {
+	others := t.proxy.rivals(t.at)
+	if t.service == nil || len(others) == 0 {
+		return false
+	}
+	t.add("address-shared", addressCure, "Services %s and %s have the address %s: connections go to Service %s, which is older",
+		t.service.Key, strings.Join(others, ", "), t.at, t.service.Key)
+	return true
+}
+
+const addressCure = "give one of the Services another address"
 
 // noEndpoints adds why no endpoint can be used.
 func (t *try) noEndpoints() {

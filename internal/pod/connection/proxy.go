@@ -21,8 +21,10 @@ type Settings struct {
 	// NodePorts are the ranges of the addresses of node ports; none is the Node's InternalIPs.
 	NodePorts     []netip.Prefix
 	MasqueradeAll bool
-	// Pods recognizes Pods on a node. Without it they are recognized by the Node's ranges.
+	// Pods recognizes Pods on a node.
 	Pods frontend.Pods
+	// PodCIDRs: Pods are recognized by the Node's ranges, not by Pods.
+	PodCIDRs bool
 }
 
 // nodeOf returns the node of a name for the plan. Without its Node object, it has a name only.
@@ -57,7 +59,7 @@ func newProxy(v *cluster.View, s *Settings, node string) *proxy {
 	p := &proxy{view: v, node: s.nodeOf(v, node), compiler: plan.NewCompiler(plan.Node{})}
 	p.state = p.compiler.All(v, p.node)
 	of := frontend.Node{Addresses: p.node.Addresses, MasqueradeAll: s.MasqueradeAll, Pods: s.Pods}
-	if n := v.Node(node); n != nil && of.Pods.Interface == "" && of.Pods.InterfacePrefix == "" && len(of.Pods.CIDRs) == 0 {
+	if n := v.Node(node); n != nil && s.PodCIDRs {
 		of.Pods.CIDRs = n.PodCIDRs
 	}
 	p.kernel = frontend.NewEvaluator(of, p.state)
@@ -67,6 +69,17 @@ func newProxy(v *cluster.View, s *Settings, node string) *proxy {
 // services returns all Services, sorted.
 func (p *proxy) services() []*cluster.Service {
 	return slices.SortedFunc(p.view.Services(), func(a, b *cluster.Service) int { return a.Compare(b.Key) })
+}
+
+// rivals returns the Services, sorted, that have an address whose connections are another one's.
+func (p *proxy) rivals(at frontend.Address) (all []string) {
+	for _, s := range p.services() {
+		taken := func(v plan.Verdict) bool { return v.Address == at && v.Reason == plan.Taken }
+		if slices.ContainsFunc(p.compiler.Service(s.Key).Verdicts, taken) {
+			all = append(all, s.String())
+		}
+	}
+	return all
 }
 
 // owner returns the Service whose connections at an address are, and which port; nil if there

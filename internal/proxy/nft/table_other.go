@@ -43,3 +43,6 @@ func (*KubeProxy) List() []string { return nil }
 
 // Remove fails.
 func (*KubeProxy) Remove() error { return errNotLinux }
+
+// Hold fails.
+func Hold(string, frontend.Address, *frontend.Frontend) (Holding, error) { return Holding{}, errNotLinux }

@@ -1,0 +1,264 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// Hold returns what the tables of a name have for an address, and how it differs from the
+// frontend there; nil is none. It reads single elements, changes nothing, and does so while
+// another process owns the tables. Its error wraps fs.ErrNotExist if there is no table, and
+// fs.ErrPermission without the capability NET_ADMIN.
+func Hold(name string, at frontend.Address, want *frontend.Frontend) (Holding, error) {
+	t := New(Config{Name: name})
+	defer t.Close()
+	of := FamilyOf(at.Addr)
+	if err := t.open(); err != nil {
+		return Holding{}, err
+	}
+	there, err := t.exists(of, name)
+	if err == nil && !there {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		return Holding{}, fmt.Errorf("nftables table %s %s: %w", of, name, err)
+	}
+	h := &holder{table: t, family: of, at: at, key: destination(at)}
+	if err := h.hold(want); err != nil {
+		return h.Holding, fmt.Errorf("nftables table %s %s: %w", of, name, err)
+	}
+	return h.Holding, nil
+}
+
+// holder compares the elements for an address with a frontend.
+type holder struct {
+	Holding
+	table  *Table
+	family Family
+	at     frontend.Address
+	key    string // the destination
+}
+
+func (h *holder) differ(format string, args ...any) {
+	h.Differences = append(h.Differences, fmt.Sprintf(format, args...))
+}
+
+func (h *holder) hold(want *frontend.Frontend) error {
+	service, there, err := h.read(setServices, h.key)
+	if err != nil {
+		return err
+	}
+	h.Element = fmt.Sprintf("%s . %s . %d : %s", h.at.Addr, h.at.Protocol, h.at.Port, verdictText(service.verdict))
+	if err := h.hooks(); err != nil {
+		return err
+	}
+	if want == nil {
+		if there {
+			h.differ("the model has nothing at this address")
+		}
+		return nil
+	}
+	e := newEntry(want, nil)
+	if want.Affinity != nil {
+		e.group = new(group)
+	}
+	if err := h.elements(e); err != nil {
+		return err
+	}
+	chain, err := h.chain(e, service.verdict)
+	if err != nil {
+		return err
+	}
+	if h.Endpoints, err = h.slots(e, 0, max(len(e.slots), sizeOf(chain))); err != nil {
+		return err
+	}
+	h.compare("", e.slots, h.Endpoints)
+	if e.Policy != frontend.ExternalLocal {
+		return nil
+	}
+	local, _, err := h.read(setLocal, h.key)
+	if err != nil {
+		return err
+	}
+	if h.Local, err = h.slots(e, localSlot, max(len(e.local), sizeOf(local.verdict))); err != nil {
+		return err
+	}
+	h.compare("for clients outside ", e.local, h.Local)
+	return nil
+}
+
+// hooks checks that packets get to the maps.
+func (h *holder) hooks() error {
+	if err := h.table.limit(); err != nil {
+		return err
+	}
+	l := h.table.layout(h.family)
+	chains, err := h.table.conn.ListChainsOfTableFamily(l.table.Family)
+	if err != nil {
+		return errnoOf(err)
+	}
+	for _, c := range l.static() {
+		if c.base == nil {
+			continue
+		}
+		found := false
+		for _, have := range chains {
+			found = found || have.Table.Name == l.table.Name && have.Name == c.name && have.Hooknum != nil
+		}
+		if !found {
+			h.differ("the chain %s is missing, so that packets are not looked up", c.name)
+		}
+	}
+	return nil
+}
+
+// elements compares verdicts, source ranges and sets of addresses, not endpoints.
+func (h *holder) elements(e *entry) error {
+	all := append(e.appendTo(nil), element{set: setAddresses, key: padded(e.Addr)})
+	if e.Policy == frontend.Plain {
+		all = append(all, element{set: setClusterIPs, key: padded(e.Addr)})
+	}
+	for _, want := range all {
+		switch want.set {
+		case setEndpoints, setAffinityGroups, setAffinityChoices, setAffinityEndpoints:
+			continue
+		}
+		got, there, err := h.read(want.set, want.key)
+		switch {
+		case err != nil:
+			return err
+		case want.verdict != got.verdict:
+			h.differ("the map %s has %s, the model %s", want.set, verdictText(got.verdict), verdictText(want.verdict))
+		case want.set == setSourceRanges && (!there || got.end != want.end):
+			h.differ("the set %s lacks a range of the model", want.set)
+		case !there:
+			h.differ("the set %s lacks %s", want.set, e.Addr)
+		}
+	}
+	return nil
+}
+
+// chain returns the chain that chooses an endpoint.
+func (h *holder) chain(e *entry, service string) (string, error) {
+	if e.Sources == nil {
+		return service, nil
+	}
+	admitted, _, err := h.read(setAdmitted, h.key)
+	return admitted.verdict, err
+}
+
+// slots returns the endpoints in n slots from first on, sorted.
+func (h *holder) slots(e *entry, first, n int) (all []netip.AddrPort, err error) {
+	for slot := range n {
+		key := slotKey(h.key, first+slot)
+		set := setEndpoints
+		if e.group != nil {
+			choice, there, err := h.read(setAffinityChoices, key)
+			if err != nil {
+				return nil, err
+			}
+			if !there {
+				continue
+			}
+			set, key = setAffinityEndpoints, h.key+choice.data
+		}
+		found, there, err := h.read(set, key)
+		if err != nil {
+			return nil, err
+		}
+		if to, valid := parseTarget(found.data); there && valid {
+			all = append(all, to)
+		}
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all), nil
+}
+
+// mostReported is the maximum number of endpoints that are reported as missing, and as
+// superfluous.
+const mostReported = 10
+
+// compare compares the endpoints of the model with those of the kernel.
+func (h *holder) compare(whose string, want, got []netip.AddrPort) {
+	report := func(these, others []netip.AddrPort, format string) {
+		n := 0
+		for _, to := range these {
+			if slices.Contains(others, to) {
+				continue
+			}
+			if n++; n <= mostReported {
+				h.differ(format, whose, to)
+			}
+		}
+		if n > mostReported {
+			h.differ("and so for %d more endpoints", n-mostReported)
+		}
+	}
+	report(want, got, "%sit lacks the endpoint %s")
+	report(got, want, "%sit has the endpoint %s, which the model does not use")
+}
+
+// sizeOf returns the number of endpoints in the name of a chain; 0 without one.
+func sizeOf(chain string) int {
+	n, err := strconv.Atoi(chain[strings.LastIndexByte(chain, '-')+1:])
+	if err != nil {
+		return 0
+	}
+	return min(n, localSlot)
+}
+
+// verdictText returns a verdict as nft lists it.
+func verdictText(verdict string) string {
+	switch verdict {
+	case "":
+		return "none"
+	case dropVerdict:
+		return verdict
+	}
+	return "goto " + verdict
+}
+
+// read reads the element with a key; there is false without one.
+func (h *holder) read(set setName, key string) (e element, there bool, err error) {
+	if err := h.table.limit(); err != nil {
+		return e, false, err
+	}
+	data := []byte{h.family.nfproto(), unix.NFNETLINK_V0, 0, 0}
+	data = appendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, h.table.cfg.Name)
+	data = appendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(set))
+	data, list := openNested(data, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	data = (&element{key: key}).append(data, deletion) // the key alone
+	closeNested(data, list)
+	replies, err := h.table.socket.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM),
+			Flags: netlink.Request,
+		},
+		Data: data,
+	})
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return e, false, nil
+	case err != nil:
+		return e, false, errnoOf(err)
+	}
+	found := make(map[string]element)
+	for _, m := range replies {
+		if err := parseElements(m.Data, set, found); err != nil {
+			return e, false, fmt.Errorf("set %s: %w", set, err)
+		}
+	}
+	for _, e = range found {
+		return e, true, nil
+	}
+	return e, false, nil
+}

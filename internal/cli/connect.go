@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -61,6 +62,16 @@ func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
 	q, err := f.connection(cmd, t)
 	if err != nil {
 		return err
+	}
+	if f.kernel {
+		settings, err := f.pod.source.read()
+		if err != nil {
+			return err
+		}
+		if q.Kernel, err = kernelReader(&settings); err != nil {
+			return err
+		}
+		f.onNode = cmp.Or(f.onNode, q.Kernel.Node)
 	}
 	client, elsewhere := f.parseClient(f.from)
 	var pods *podapp.Inspector

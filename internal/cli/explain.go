@@ -40,11 +40,14 @@ With a port, as in web.shop:80, 10.96.0.10:53/udp or [fd00::1]:80, the explanati
 goes on with the connection: which Service has the address, which endpoints the
 node's service proxy uses and why not the others, and whether NetworkPolicies allow
 it. The client is a Pod, the node (--from node), or a client outside the cluster
-(--from outside, or its address). The exit status is 1 if it does not connect.`,
+(--from outside, or its address). With --kernel, on a node with portolan proxy, it
+also says what the kernel has for the address. The exit status is 1 if the client
+does not connect, if Services share the address, or if kernel and cluster differ.`,
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
   portolan explain db --from default/job/backup --libc musl --live
   portolan explain web.shop:80 --from shop/client --manifests examples/shop
-  portolan explain 203.0.113.1:80 --from 198.51.100.7 --node node-1`,
+  portolan explain 203.0.113.1:80 --from 198.51.100.7 --node node-1
+  portolan explain web.shop:80 --from node --kernel`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: flags.completeName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,6 +82,7 @@ type explainFlags struct {
 	pod    podFlags
 	from   string
 	onNode string
+	kernel bool
 	rrtype string
 	libc   string
 	live   bool
@@ -100,6 +104,9 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 		"the client is on the node `NAME`, or its packets arrive there (default: the Pod's, or the only one)",
 	)
 	_ = cmd.RegisterFlagCompletionFunc("node", cobra.NoFileCompletions)
+	cmd.Flags().BoolVar(
+		&f.kernel, "kernel", false, "also compare with what the kernel has; the default of --node is the node of the command",
+	)
 	cmd.Flags().StringVar(
 		&f.rrtype, "type", "", "query this `TYPE` only (default A and AAAA, as most programs do)",
 	)
@@ -124,8 +131,11 @@ func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explan
 	if err != nil {
 		return nil, err
 	}
-	if f.onNode != "" {
+	switch {
+	case f.onNode != "":
 		return nil, errors.New("--node goes with NAME:PORT")
+	case f.kernel:
+		return nil, errors.New("--kernel goes with NAME:PORT")
 	}
 	ref, err := f.reference(cmd)
 	if err != nil {

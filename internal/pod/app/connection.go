@@ -42,12 +42,14 @@ type Connection struct {
 	Client connection.Client
 	// DNS is how the host is looked up, by a Client that is a Pod.
 	DNS Question
+	// Kernel reads what the kernel has; nil does not.
+	Kernel *connection.KernelReader
 }
 
 // Connect explains what a client sees that connects to a target. It returns an error if the
 // node of the client must be named.
 func (i *Inspector) Connect(ctx context.Context, q Connection) (e *connection.Explanation, err error) {
-	r := connection.Request{Settings: i.proxySettings(), Client: q.Client, Target: q.Target}
+	r := connection.Request{Settings: i.proxySettings(), Client: q.Client, Target: q.Target, Kernel: q.Kernel}
 	if _, bad := netip.ParseAddr(q.Target.Host); bad != nil && q.Client.Place == connection.InPod {
 		r.DNS = i.Explain(ctx, q.DNS)
 	}

@@ -66,6 +66,8 @@ type Request struct {
 	Target   Target
 	// DNS is how the host resolves in the Pod; nil for addresses, and for clients that are no Pods.
 	DNS *explain.Explanation
+	// Kernel reads what the kernel has; nil does not.
+	Kernel *KernelReader
 }
 
 // The outcomes of connections, as clients see them.
@@ -101,6 +103,8 @@ type Attempt struct {
 	// Masqueraded is why endpoints see an address of the node, not the client's.
 	Masqueraded string `json:"masqueraded,omitempty"`
 	Endpoints   []Use  `json:"endpoints"`
+	// Kernel is what the kernel has; nil if it was not to be read.
+	Kernel *Kernel `json:"kernel,omitempty"`
 }
 
 // Use is an endpoint of an Attempt.
@@ -116,7 +120,7 @@ type Use struct {
 func (e *Explanation) Connects() bool { return e.Outcome == Connected }
 
 // Sound reports whether the client is connected and nothing is wrong with the addresses: no two
-// Services have one.
+// Services have one, and the kernel does not differ from the model.
 func (e *Explanation) Sound() bool { return e.Connects() && !e.flawed }
 
 // Explain evaluates a connection to each address of the target, as clients try them, and says
@@ -299,6 +303,7 @@ func (x *explainer) attempt(at frontend.Address) {
 	if taken || t.shared() {
 		x.e.flawed = true
 	}
+	a.Kernel = t.kernelHas()
 	if a.Outcome == Connected {
 		a.Masqueraded = string(verdict.Masquerade)
 	}

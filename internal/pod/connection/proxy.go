@@ -34,11 +34,11 @@ func (s *Settings) nodeOf(v *cluster.View, name string) plan.Node {
 	if n == nil {
 		return node
 	}
-	node.Zone, node.Addresses, node.NodePorts = n.Zone, n.Addresses, n.InternalIPs
+	node.Zone, node.Addresses, node.NodePorts = n.Zone, n.Addresses, plan.Primary(n.InternalIPs)
 	if len(s.NodePorts) > 0 {
 		node.NodePorts = nil
 		for _, a := range n.Addresses {
-			if slices.ContainsFunc(s.NodePorts, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			if !a.IsLoopback() && slices.ContainsFunc(s.NodePorts, func(p netip.Prefix) bool { return p.Contains(a) }) {
 				node.NodePorts = append(node.NodePorts, a)
 			}
 		}

@@ -91,6 +91,9 @@ func (a *Attempt) write(b *strings.Builder) {
 	if a.Masqueraded != "" {
 		fmt.Fprintf(b, "  endpoints see an address of the node as the source (%s)\n", a.Masqueraded)
 	}
+	if a.Kernel != nil {
+		a.Kernel.write(b)
+	}
 }
 
 func (u *Use) write(b *strings.Builder) {

@@ -70,7 +70,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
 	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.passed, Log: cfg.Log})
 	p.probes = budget.NewAccount("healthz", budget.Limits{Total: maxProbes, PerSource: maxProbes})
-	p.node, err = nodeName(p.settings.NodeName)
+	p.node, err = NodeName(p.settings.NodeName)
 	return p, err
 }
 
@@ -83,9 +83,9 @@ func (p *Proxy) reportCheck(service cluster.Key, err error) {
 	p.cfg.Log.Info("load balancers can check a Service again", "service", service)
 }
 
-// nodeName returns the name of the Node: as set, or of the environment variable NODE_NAME, or
+// NodeName returns the name of the Node: as set, or of the environment variable NODE_NAME, or
 // the host name in lower case, as kubelets register.
-func nodeName(set string) (string, error) {
+func NodeName(set string) (string, error) {
 	if set != "" {
 		return set, nil
 	}

@@ -313,7 +313,7 @@ func families() []nft.Family {
 func (w *worker) nodeOf(v *cluster.View) plan.Node {
 	node := plan.Node{Name: w.Proxy.node, Addresses: w.addrs, Zone: w.node.Zone, NodePorts: w.node.NodePorts}
 	if n := v.Node(w.Proxy.node); n != nil {
-		node.Zone, node.NodePorts = n.Zone, firstOfEach(n.InternalIPs)
+		node.Zone, node.NodePorts = n.Zone, plan.Primary(n.InternalIPs)
 	}
 	if len(w.settings.NodePorts) == 0 {
 		return node
@@ -325,16 +325,6 @@ func (w *worker) nodeOf(v *cluster.View) plan.Node {
 		}
 	}
 	return node
-}
-
-// firstOfEach returns the first address of each family.
-func firstOfEach(addrs []netip.Addr) (first []netip.Addr) {
-	for _, a := range addrs {
-		if !slices.ContainsFunc(first, func(b netip.Addr) bool { return a.Is4() == b.Is4() }) {
-			first = append(first, a)
-		}
-	}
-	return first
 }
 
 func equalNodes(a, b plan.Node) bool {

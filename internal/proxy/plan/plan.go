@@ -27,6 +27,17 @@ type Node struct {
 	Addresses []netip.Addr
 }
 
+// Primary returns the addresses of a Node's InternalIPs that are for node ports by default: the
+// first of each family.
+func Primary(internal []netip.Addr) (first []netip.Addr) {
+	for _, a := range internal {
+		if !slices.ContainsFunc(first, func(b netip.Addr) bool { return a.Is4() == b.Is4() }) {
+			first = append(first, a)
+		}
+	}
+	return first
+}
+
 // Service is what a Service is compiled into.
 type Service struct {
 	// Frontends are sorted by address.

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/pod/connection"
+	proxyapp "portolan.dev/portolan/internal/proxy/app"
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/nft"
+)
+
+// kernelReader returns the reader of this node's kernel, with the table and the name of the node
+// that the configuration has.
+func kernelReader(c *config.Config) (*connection.KernelReader, error) {
+	compiled, err := c.Compile()
+	if err != nil {
+		return nil, err
+	}
+	node, err := proxyapp.NodeName(compiled.Proxy.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	table := compiled.Proxy.Table.Name
+	read := func(at frontend.Address, want *frontend.Frontend) (connection.Kernel, error) {
+		h, err := nft.Hold(table, at, want)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = fmt.Errorf("there is no nftables table %s %s: portolan proxy has not run here", nft.FamilyOf(at.Addr), table)
+		case errors.Is(err, fs.ErrPermission):
+			err = errors.New("it needs the capability NET_ADMIN: run the command as root, in the node's network")
+		}
+		return connection.Kernel{
+			Element: h.Element, Endpoints: len(h.Endpoints), Local: len(h.Local), Differences: h.Differences,
+		}, err
+	}
+	return &connection.KernelReader{Node: node, Read: read}, nil
+}

@@ -7,6 +7,10 @@ import (
 	"strings"
 )
 
+// bridgeSuffix is added to the name of the tables that serve while those of another layout are
+// replaced.
+const bridgeSuffix = "-next"
+
 // The chains that are not made of a size.
 const (
 	chainServices = "services"

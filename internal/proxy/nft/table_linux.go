@@ -26,10 +26,6 @@ const maxBatch = 1 << 13
 // table with all its rules.
 const bufferSize = 32 << 20
 
-// bridgeSuffix is added to the name of the tables that serve while those of another layout are
-// replaced.
-const bridgeSuffix = "-next"
-
 // probeSuffix is added to the name of a table that shows what the kernel has, see probe.
 const probeSuffix = "-probe"
 

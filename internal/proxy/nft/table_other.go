@@ -45,4 +45,9 @@ func (*KubeProxy) List() []string { return nil }
 func (*KubeProxy) Remove() error { return errNotLinux }
 
 // Hold fails.
-func Hold(string, frontend.Address, *frontend.Frontend) (Holding, error) { return Holding{}, errNotLinux }
+func Hold(string, frontend.Address, *frontend.Frontend) (Holding, error) {
+	return Holding{}, errNotLinux
+}
+
+// Trace fails.
+func Trace(context.Context, TraceConfig) error { return errNotLinux }

@@ -30,6 +30,12 @@ func (i *Inspector) Backends(node string) (all []connection.Backend) {
 	return all
 }
 
+// Served returns the addresses that a node serves, with their names.
+func (i *Inspector) Served(node string) (s *connection.Served) {
+	i.store.View(func(v *cluster.View) { s = connection.NewServed(v, i.proxySettings(), node) })
+	return s
+}
+
 // HasNode reports whether the cluster has a Node of a name.
 func (i *Inspector) HasNode(name string) (has bool) {
 	i.store.View(func(v *cluster.View) { has = v.Node(name) != nil })

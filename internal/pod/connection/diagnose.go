@@ -79,8 +79,15 @@ func (t *try) shared() bool {
 	if t.service == nil || len(others) == 0 {
 		return false
 	}
-	t.add("address-shared", addressCure, "Services %s and %s have the address %s: connections go to Service %s, which is older",
-		t.service.Key, strings.Join(others, ", "), t.at, t.service.Key)
+	t.add(
+		"address-shared",
+		addressCure,
+		"Services %s and %s have the address %s: connections go to Service %s, which is older",
+		t.service.Key,
+		strings.Join(others, ", "),
+		t.at,
+		t.service.Key,
+	)
 	return true
 }
 

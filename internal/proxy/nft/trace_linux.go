@@ -104,7 +104,7 @@ func (t *Table) createTrace(of Family, cfg *TraceConfig) error {
 	}
 	base := func(name string, hook *nftables.ChainHook, priority nftables.ChainPriority, rules [][]expr.Any) chain {
 		return chain{name: name, rules: rules, base: &nftables.Chain{
-			Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityRef(priority),
+			Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: new(priority),
 		}}
 	}
 	var arriving [][]expr.Any
@@ -210,12 +210,11 @@ func parseTrace(message []byte, own string) (e TraceEvent, err error) {
 		in
 		out
 		policy
-		protocol
 	)
 	parts, err := attributes(
 		message[4:], unix.NFTA_TRACE_TABLE, unix.NFTA_TRACE_CHAIN, unix.NFTA_TRACE_RULE_HANDLE, unix.NFTA_TRACE_VERDICT,
 		unix.NFTA_TRACE_ID, unix.NFTA_TRACE_NETWORK_HEADER, unix.NFTA_TRACE_TRANSPORT_HEADER, unix.NFTA_TRACE_IIF,
-		unix.NFTA_TRACE_OIF, unix.NFTA_TRACE_POLICY, unix.NFTA_TRACE_NFPROTO,
+		unix.NFTA_TRACE_OIF, unix.NFTA_TRACE_POLICY,
 	)
 	if err != nil {
 		return e, err

@@ -22,9 +22,9 @@ type Config struct {
 	Started, Lost func()
 }
 
-// Follow prints the Paths of packets until it has Count of them or ctx is done, and returns how
-// many. Its error is that of nft.Trace, or of print.
-func Follow(ctx context.Context, cfg Config, print func(*Path) error) (n int, err error) {
+// Follow shows the Paths of packets until it has Count of them or ctx is done, and returns how
+// many. Its error is that of nft.Trace, or of show.
+func Follow(ctx context.Context, cfg Config, show func(*Path) error) (n int, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	group, running := errgroup.WithContext(ctx)
@@ -41,15 +41,15 @@ func Follow(ctx context.Context, cfg Config, print func(*Path) error) (n int, er
 	group.Go(func() error {
 		defer end()
 		var err error
-		n, err = cfg.print(running, events, print)
+		n, err = cfg.show(running, events, show)
 		return err
 	})
 	err = group.Wait()
 	return n, err
 }
 
-// print prints the Paths of events.
-func (c *Config) print(ctx context.Context, events <-chan nft.TraceEvent, print func(*Path) error) (n int, err error) {
+// show shows the Paths of events.
+func (c *Config) show(ctx context.Context, events <-chan nft.TraceEvent, show func(*Path) error) (n int, err error) {
 	a := NewAssembler(c.Table, c.Names)
 	ticker := time.NewTicker(silence / 4)
 	defer ticker.Stop()
@@ -66,7 +66,7 @@ func (c *Config) print(ctx context.Context, events <-chan nft.TraceEvent, print 
 			done = a.Expire(now)
 		}
 		for _, p := range done {
-			if err := print(p); err != nil {
+			if err := show(p); err != nil {
 				return n, err
 			}
 			if n++; n == c.Count {

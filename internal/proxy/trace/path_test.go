@@ -60,7 +60,7 @@ func TestAssembler(t *testing.T) {
 		"its number is used again": {
 			events: []nft.TraceEvent{begin, begin, end},
 			want: []string{
-				first + "  lost: no rule dropped it, and it did not leave: a missing route, the reverse-path filter, or rules of iptables-legacy\n",
+				first + "  lost: no rule dropped it, and it did not leave (no route, the reverse-path filter, or iptables-legacy)\n",
 				first + "  sent to 10.244.2.2:53/udp (Pod dns) through eth0, as connection tracking remembers, with its own source\n",
 			},
 		},
@@ -69,7 +69,7 @@ func TestAssembler(t *testing.T) {
 			idle:   time.Second,
 			want: []string{
 				first + "  ip filter: forward: accept\n" +
-					"  lost: no rule dropped it, and it did not leave: a missing route, the reverse-path filter, or rules of iptables-legacy\n",
+					"  lost: no rule dropped it, and it did not leave (no route, the reverse-path filter, or iptables-legacy)\n",
 			},
 		},
 	} {

@@ -28,7 +28,7 @@ func (p *Path) outcome() string {
 	case Sent, Received:
 		return p.arrival()
 	case Lost:
-		return "lost: no rule dropped it, and it did not leave: a missing route, the reverse-path filter, or rules of iptables-legacy"
+		return "lost: no rule dropped it, and it did not leave (no route, the reverse-path filter, or iptables-legacy)"
 	}
 	text := fmt.Sprintf("%s by %s, chain %s", p.Outcome, p.By.Table, p.By.Chain)
 	switch {

@@ -33,8 +33,12 @@ type index struct {
 	services map[string][]*cluster.Service // by namespace, sorted
 	// clusterIPs has the Services by cluster IP, sorted.
 	clusterIPs map[netip.Addr][]*cluster.Service
-	// externalIPs has the Services by external IP, sorted.
+	// externalIPs has the Services by external IP and load balancer's address, sorted.
 	externalIPs map[netip.Addr][]*cluster.Service
+	// nodeAddresses has the nodes by address.
+	nodeAddresses map[netip.Addr]string
+	// workers has the nodes on which Pods of Services are expected, sorted.
+	workers []string
 	// hosts has the Subjects by hostname and subdomain.
 	hosts     map[hostKey][]*dnsconfig.Subject
 	workloads map[cluster.Key][]*dnsconfig.Subject
@@ -64,11 +68,11 @@ func newIndex(v *cluster.View) *index {
 		occupied:    make(map[string]bool),
 		services:    make(map[string][]*cluster.Service),
 		clusterIPs:  make(map[netip.Addr][]*cluster.Service),
-		externalIPs: make(map[netip.Addr][]*cluster.Service),
-		hosts:       make(map[hostKey][]*dnsconfig.Subject),
-		workloads:   make(map[cluster.Key][]*dnsconfig.Subject),
-		policies:    semantics.NewSet(v),
-		dns:         make(map[string]*semantics.DNS),
+		externalIPs: make(map[netip.Addr][]*cluster.Service), nodeAddresses: make(map[netip.Addr]string),
+		hosts:     make(map[hostKey][]*dnsconfig.Subject),
+		workloads: make(map[cluster.Key][]*dnsconfig.Subject),
+		policies:  semantics.NewSet(v),
+		dns:       make(map[string]*semantics.DNS),
 	}
 	for i := range x.all {
 		if s := &x.all[i]; s.Finished() {
@@ -82,10 +86,8 @@ func newIndex(v *cluster.View) *index {
 		for _, addr := range s.ClusterIPs {
 			x.clusterIPs[addr] = append(x.clusterIPs[addr], s)
 		}
-		if s.Spec != nil {
-			for _, addr := range s.Spec.ExternalIPs {
-				x.externalIPs[addr] = append(x.externalIPs[addr], s)
-			}
+		for _, a := range externalAddresses(s) {
+			x.externalIPs[a.Addr] = append(x.externalIPs[a.Addr], s)
 		}
 	}
 	byKey := func(a, b *cluster.Service) int { return a.Compare(b.Key) }
@@ -101,7 +103,29 @@ func newIndex(v *cluster.View) *index {
 	for _, of := range x.values {
 		slices.Sort(of)
 	}
+	x.addNodes(v)
 	return x
+}
+
+// addNodes adds the nodes. Where none is ready, as in manifests without their status, all count.
+func (x *index) addNodes(v *cluster.View) {
+	var ready, workers []string
+	for n := range v.Nodes() {
+		for _, addr := range n.Addresses {
+			x.nodeAddresses[addr] = n.Name
+		}
+		if n.ControlPlane || n.Leaving {
+			continue
+		}
+		workers = append(workers, n.Name)
+		if n.Ready {
+			ready = append(ready, n.Name)
+		}
+	}
+	if x.workers = ready; len(ready) == 0 {
+		x.workers = workers
+	}
+	slices.Sort(x.workers)
 }
 
 func (x *index) addSubject(s *dnsconfig.Subject) {

@@ -34,6 +34,9 @@ const (
 	HeadlessPortTranslated         = "headless-port-translated"
 	ClusterIPShared                = "cluster-ip-shared"
 	ExternalIPShared               = "external-ip-shared"
+	ExternalIPIsClusterIP          = "external-ip-is-cluster-ip"
+	ExternalIPOfNode               = "external-ip-of-node"
+	ServiceLocalPolicyNodes        = "service-local-policy-nodes"
 	ServiceSourceRangesUnused      = "service-source-ranges-unused"
 	ExternalNameAddress            = "externalname-address"
 	ExternalNameUnqualified        = "externalname-unqualified"
@@ -249,10 +252,40 @@ var rules = []Rule{
 		Cure:        "leave clusterIP out, so that the cluster assigns one",
 		Source:      pageService + ", “Choosing your own IP address”"},
 	{ID: ExternalIPShared, Severity: Warning, Title: "two Services have the same external IP and port",
-		Description: "Service proxies send the connections at an external IP and a port to one Service. The other one is " +
-			"not reached there.",
+		Description: "Service proxies send the connections at an external IP, or an address of a load balancer, and a port " +
+			"to one Service. The other one is not reached there.",
 		Cure:   "give one of the Services another external IP or port",
 		Source: pageService + ", “External IPs”"},
+	{
+		ID:       ExternalIPIsClusterIP,
+		Severity: Warning,
+		Title:    "an external IP is the cluster IP of another Service",
+		Description: "Both Services take connections at the address, on every node. At a port that both have, the older " +
+			"Service gets them. It is how a Service intercepts the connections of another one (CVE-2020-8554).",
+		Cure:   "use an address that no other Service has",
+		Source: pageService + ", “External IPs”",
+	},
+	{
+		ID:       ExternalIPOfNode,
+		Severity: Note,
+		Title:    "an external IP is an address of a node",
+		Description: "Every node takes the connections to the address and the Service's ports for the Service. Programs " +
+			"that listen there, such as SSH servers and kubelets, are not reached. A cluster IP that is an address of a node is an " +
+			"error. Addresses of load balancers may be those of nodes.",
+		Cure:   "use an address that no node has, or type NodePort",
+		Source: pageService + ", “External IPs”",
+	},
+	{
+		ID:       ServiceLocalPolicyNodes,
+		Severity: Warning,
+		Title:    "a traffic policy is Local, and nodes have no endpoint",
+		Description: "With internalTrafficPolicy: Local, Pods reach the Service only on nodes that have a ready endpoint. With " +
+			"externalTrafficPolicy: Local, so do clients outside whose connections arrive there. For a load balancer, which " +
+			"checks nodes at healthCheckNodePort, it is a note. Nodes of the control plane, and those that are not ready or leave, " +
+			"do not count.",
+		Cure:   "set the policy to Cluster, or run a Pod of the Service on each node",
+		Source: pageService + ", “Traffic policies”",
+	},
 	{
 		ID:       ServiceSourceRangesUnused,
 		Severity: Error,

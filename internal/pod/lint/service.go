@@ -37,7 +37,9 @@ func (c *Linter) CheckService(s *cluster.Service) []Finding {
 	j.targets(s, &b)
 	j.sharedAddresses(s)
 	j.sharedExternalIPs(s)
+	j.nodeAddresses(s)
 	j.sourceRanges(s)
+	j.localPolicies(s)
 	j.endpointHostnames(s)
 	j.hiddenServices(s)
 	if s.Key == c.DNSService {
@@ -465,59 +467,6 @@ func (j *reporter) translated(s *cluster.Service, field string, p cluster.Port, 
 			"the Service is headless, so no proxy translates port %d to %d: clients must connect to port %d",
 			p.Number, target, target)
 	}
-}
-
-// sharedAddresses checks that no other Service has the same cluster IP.
-func (j *reporter) sharedAddresses(s *cluster.Service) {
-	for i, addr := range s.ClusterIPs {
-		for _, other := range j.indexed().clusterIPs[addr] {
-			if other.Key != s.Key {
-				j.add(ClusterIPShared, fmt.Sprintf("spec.clusterIPs[%d]", i),
-					"leave clusterIP out, so that the cluster assigns one",
-					"service %s has the cluster IP %s, too: the API server refuses it, and a reverse lookup returns both names",
-					other.Key, addr)
-				break
-			}
-		}
-	}
-}
-
-// sharedExternalIPs checks that no other Service has an external IP with the same port.
-func (j *reporter) sharedExternalIPs(s *cluster.Service) {
-	if s.Spec == nil {
-		return
-	}
-	for i, addr := range s.Spec.ExternalIPs {
-		for _, other := range j.indexed().externalIPs[addr] {
-			shared := slices.IndexFunc(s.Ports, func(p cluster.Port) bool {
-				return slices.ContainsFunc(other.Ports, func(o cluster.Port) bool {
-					return o.Number == p.Number && o.Protocol == p.Protocol
-				})
-			})
-			if other.Key == s.Key || shared < 0 {
-				continue
-			}
-			j.add(ExternalIPShared, fmt.Sprintf("spec.externalIPs[%d]", i),
-				"give one of the Services another external IP or port",
-				"service %s has the external IP %s and port %d/%s, too: connections go to one of them only",
-				other.Key, addr, s.Ports[shared].Number, s.Ports[shared].Protocol)
-			break
-		}
-	}
-}
-
-// sourceRanges checks that loadBalancerSourceRanges has an effect.
-func (j *reporter) sourceRanges(s *cluster.Service) {
-	if s.Spec == nil || len(s.Spec.SourceRanges) == 0 || s.Spec.Type == cluster.LoadBalancer || len(s.Spec.Ingress) > 0 {
-		return
-	}
-	j.add(
-		ServiceSourceRangesUnused,
-		"spec.loadBalancerSourceRanges",
-		"set the type to LoadBalancer, or use a NetworkPolicy",
-		"the type is %s, so there is no load balancer whose clients the ranges limit: the API server refuses it",
-		s.Spec.Type,
-	)
 }
 
 // endpointHostnames checks that the hostnames of endpoints are unique in each family.

@@ -270,8 +270,8 @@ var rules = []Rule{
 		Severity: Note,
 		Title:    "an external IP is an address of a node",
 		Description: "Every node takes the connections to the address and the Service's ports for the Service. Programs " +
-			"that listen there, such as SSH servers and kubelets, are not reached. A cluster IP that is an address of a node is " +
-			"an error. Addresses of load balancers may be those of nodes.",
+			"that listen there, such as SSH servers and kubelets, are not reached. A cluster IP that is an address of a " +
+			"node is an error. Addresses of load balancers may be those of nodes.",
 		Cure:   "use an address that no node has, or type NodePort",
 		Source: pageService + ", “External IPs”",
 	},
@@ -279,10 +279,10 @@ var rules = []Rule{
 		ID:       ServiceLocalPolicyNodes,
 		Severity: Warning,
 		Title:    "a traffic policy is Local, and nodes have no endpoint",
-		Description: "With internalTrafficPolicy: Local, Pods reach the Service only on nodes that have a ready endpoint. " +
-			"With externalTrafficPolicy: Local, so do clients outside whose connections arrive there. For a load balancer, which " +
-			"checks nodes at healthCheckNodePort, it is a note. Nodes of the control plane, and those that are not ready or " +
-			"leave, do not count.",
+		Description: "With internalTrafficPolicy: Local, Pods reach the Service only on nodes that have a ready " +
+			"endpoint. With externalTrafficPolicy: Local, so do clients outside whose connections arrive there. For a load " +
+			"balancer, which checks nodes at healthCheckNodePort, it is a note. Nodes of the control plane, and those that " +
+			"are not ready or leave, do not count.",
 		Cure:   "set the policy to Cluster, or run a Pod of the Service on each node",
 		Source: pageService + ", “Traffic policies”",
 	},

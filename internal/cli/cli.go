@@ -88,6 +88,8 @@ type sourceFlags struct {
 	kubeconf  string
 	zones     []string
 	access    accessFlags // of commands that read a cluster once
+	// parse parses the file config; nil is config.Parse.
+	parse func(path string, text []byte) (config.Config, error)
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
@@ -183,8 +185,12 @@ func (f *sourceFlags) read() (config.Config, error) {
 				return c, err
 			}
 		}
+		parse := config.Parse
+		if f.parse != nil {
+			parse = f.parse
+		}
 		var err error
-		if c, err = config.Parse(f.config, f.text); err != nil {
+		if c, err = parse(f.config, f.text); err != nil {
 			return c, err
 		}
 	}

@@ -8,7 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"portolan.dev/portolan/internal/migrate"
 	"portolan.dev/portolan/internal/migrate/corefile"
+	"portolan.dev/portolan/internal/migrate/kubeproxy"
 )
 
 func newConfig() *cobra.Command {
@@ -21,7 +23,7 @@ servers into one.`,
   portolan config from-corefile Corefile > portolan.yaml`,
 	}
 	group(cmd)
-	cmd.AddCommand(newConfigExplain(), newConfigSchema(), newFromCorefile(), newFromKubeDNS())
+	cmd.AddCommand(newConfigExplain(), newConfigSchema(), newFromCorefile(), newFromKubeDNS(), newFromKubeProxy())
 	return cmd
 }
 
@@ -35,7 +37,7 @@ reported on standard error: FILE:LINE: DIRECTIVE: REASON. FILE may be - for
 standard input. The exit status is 1 if something has no counterpart.`,
 		Example: `  kubectl -n kube-system get configmap coredns -o jsonpath='{.data.Corefile}' > Corefile
   portolan config from-corefile Corefile > portolan.yaml`,
-	}, "corefile", func(path string, data []byte) (*corefile.Translation, error) {
+	}, "corefile", func(path string, data []byte) (*migrate.Translation, error) {
 		return corefile.Parse(path, data, corefile.Options{})
 	})
 }
@@ -53,10 +55,23 @@ something has no counterpart.`,
 	}, "config map", corefile.ParseKubeDNS)
 }
 
+func newFromKubeProxy() *cobra.Command {
+	return newTranslate(&cobra.Command{
+		Use:   "from-kube-proxy FILE",
+		Short: "Translate kube-proxy's configuration file",
+		Long: `Translate a KubeProxyConfiguration into a configuration file with the keys that
+differ from the defaults. Each field that has no effect, or another one, is reported
+on standard error. FILE may be - for standard input. The exit status is 1 if
+something has no counterpart. "portolan proxy --config" also takes the file itself.`,
+		Example: `  kubectl -n kube-system get configmap kube-proxy -o jsonpath='{.data.config\.conf}' |
+    portolan config from-kube-proxy - > portolan.yaml`,
+	}, "config", kubeproxy.Parse)
+}
+
 // newTranslate makes cmd a command that prints the translation of a file. what is the
 // kind of file in errors.
 func newTranslate(
-	cmd *cobra.Command, what string, parse func(path string, data []byte) (*corefile.Translation, error),
+	cmd *cobra.Command, what string, parse func(path string, data []byte) (*migrate.Translation, error),
 ) *cobra.Command {
 	var format output
 	cmd.Args = arguments(1, 1)
@@ -93,16 +108,16 @@ func readStdin(cmd *cobra.Command) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(cmd.InOrStdin(), corefile.MaxOctets+1)) // more than MaxOctets is an error
 }
 
-func printTranslation(cmd *cobra.Command, t *corefile.Translation, format output) error {
+func printTranslation(cmd *cobra.Command, t *migrate.Translation, format output) error {
 	text, err := t.Text()
 	if err != nil {
 		return err
 	}
 	if format == "json" {
 		made := struct {
-			Config map[string]any  `json:"config"`
-			Notes  []corefile.Note `json:"notes"`
-		}{Config: make(map[string]any), Notes: append([]corefile.Note{}, t.Notes...)}
+			Config map[string]any `json:"config"`
+			Notes  []migrate.Note `json:"notes"`
+		}{Config: make(map[string]any), Notes: append([]migrate.Note{}, t.Notes...)}
 		if err := yaml.Unmarshal(text, &made.Config); err != nil {
 			return err
 		}

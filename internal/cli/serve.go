@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/kube/source"
+	"portolan.dev/portolan/internal/migrate"
 	"portolan.dev/portolan/internal/migrate/corefile"
 	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/support/deadline"
@@ -74,8 +75,8 @@ type serveFlags struct {
 	quiet     bool
 	stdin     []byte // the Corefile, if it was read from standard input
 
-	notes       []corefile.Note // of the last read of the Corefile
-	translation deadline.Call[*corefile.Translation]
+	notes       []migrate.Note // of the last read of the Corefile
+	translation deadline.Call[*migrate.Translation]
 }
 
 func (f *serveFlags) add(cmd *cobra.Command) {
@@ -140,7 +141,7 @@ func (f *serveFlags) base() (config.Config, error) {
 }
 
 // translate reads the Corefile, with the files that it imports.
-func (f *serveFlags) translate() (*corefile.Translation, error) {
+func (f *serveFlags) translate() (*migrate.Translation, error) {
 	data, err := f.corefileText()
 	if err != nil {
 		return nil, fmt.Errorf("corefile: %w", err)
@@ -204,31 +205,32 @@ func (f *serveFlags) content() ([]byte, error) {
 	return f.sourceFlags.content()
 }
 
-// notices logs the notes on a Corefile whenever they change.
+// notices logs the notes on a translated file whenever they change.
 type notices struct {
+	what   string // the kind of file
 	log    *slog.Logger
-	logged []corefile.Note
+	logged []migrate.Note
 }
 
-func (n *notices) tell(notes []corefile.Note) {
+func (n *notices) tell(notes []migrate.Note) {
 	if slices.Equal(notes, n.logged) {
 		return
 	}
 	n.logged = notes
 	for _, note := range notes {
 		say := n.log.Warn
-		if note.Kind == corefile.Done {
+		if note.Kind == migrate.Done {
 			say = n.log.Info
 		}
 		say(
-			"corefile: "+note.Text, "file", note.File, "line", note.Line, "directive", note.Directive, "kind",
+			n.what+": "+note.Text, "file", note.File, "line", note.Line, "directive", note.Directive, "kind",
 			note.Kind.String(),
 		)
 	}
 }
 
 func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
-	var noted notices
+	noted := notices{what: "corefile"}
 	p := process{
 		assemble: func(a assembly) (*daemon.Config, error) {
 			cfg, err := a.serve()

@@ -29,15 +29,61 @@ func Read(path string) (Config, error) {
 
 // Parse parses the text of a configuration file over the defaults.
 func Parse(path string, data []byte) (Config, error) {
-	c, err := read(data)
-	var at *lineError
-	switch {
-	case errors.As(err, &at):
-		return Config{}, fmt.Errorf("config %s:%d: %w", path, at.line, at.err)
-	case err != nil:
-		return Config{}, fmt.Errorf("config %s: %w", path, err)
+	c := Default()
+	doc, err := Decode(path, data, &c)
+	if err == nil {
+		err = doc.Locate(c.Validate())
+	}
+	if err != nil {
+		return Config{}, err
 	}
 	return c, nil
+}
+
+// Document is the text of a file, to find keys in.
+type Document struct {
+	path string
+	root *yaml.Node // nil if the file is empty
+}
+
+// Decode decodes the text of a YAML file with one document over a pointer to a struct, whose
+// fields have the tag yaml. Unknown keys, wrong types and keys given twice are errors, which
+// name the file and the line. A key without a value leaves its field as it is.
+func Decode(path string, data []byte, into any) (*Document, error) {
+	d := &Document{path: path}
+	var err error
+	if d.root, err = parse(data); err == nil && d.root != nil {
+		err = fill(reflect.ValueOf(into).Elem(), d.root, "")
+	}
+	if err != nil {
+		return nil, d.Locate(err)
+	}
+	return d, nil
+}
+
+// Locate returns an error with the file and, if it is known or the error is a *key.Error, the
+// line; nil for nil.
+func (d *Document) Locate(err error) error {
+	var at *lineError
+	var bad *key.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &at):
+		return fmt.Errorf("config %s:%d: %w", d.path, at.line, at.err)
+	case errors.As(err, &bad) && d.root != nil:
+		return fmt.Errorf("config %s:%d: %w", d.path, lineOf(d.root, bad), err)
+	default:
+		return fmt.Errorf("config %s: %w", d.path, err)
+	}
+}
+
+// Line returns the line of a key or, if the file lacks it, of the nearest section around it.
+func (d *Document) Line(path string) int {
+	if d.root == nil {
+		return 1
+	}
+	return lineOf(d.root, &key.Error{Path: path, Item: -1})
 }
 
 // lineError is an error on a line of the file.
@@ -51,25 +97,6 @@ func (e *lineError) Unwrap() error { return e.err }
 
 func errorAt(n *yaml.Node, format string, args ...any) error {
 	return &lineError{n.Line, fmt.Errorf(format, args...)}
-}
-
-func read(data []byte) (Config, error) {
-	c := Default()
-	root, err := parse(data)
-	if err != nil {
-		return c, err
-	}
-	if root != nil {
-		if err := fill(reflect.ValueOf(&c).Elem(), root, ""); err != nil {
-			return c, err
-		}
-	}
-	err = c.Validate()
-	var bad *key.Error
-	if errors.As(err, &bad) && root != nil {
-		return c, &lineError{lineOf(root, bad), err}
-	}
-	return c, err
 }
 
 // parse returns the only document of a file; nil if the file is empty.
@@ -120,6 +147,8 @@ func fill(v reflect.Value, n *yaml.Node, path string) error {
 		return fillSection(v, n, path)
 	case v.Kind() == reflect.Slice:
 		return fillList(v, n, path)
+	case v.Kind() == reflect.Map:
+		return fillMap(v, n, path)
 	}
 	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && n.Kind == yaml.ScalarNode {
 		if err := text.UnmarshalText([]byte(n.Value)); err != nil {
@@ -173,6 +202,22 @@ func fillList(v reflect.Value, n *yaml.Node, path string) error {
 		if err := fill(v.Index(i), item, path); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// fillMap fills a map whose keys are names.
+func fillMap(v reflect.Value, n *yaml.Node, path string) error {
+	if n.Kind != yaml.MappingNode {
+		return errorAt(n, "%s: not a mapping of keys to values", path)
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for i := 0; i < len(n.Content); i += 2 {
+		value := reflect.New(v.Type().Elem()).Elem()
+		if err := fill(value, n.Content[i+1], path+"."+n.Content[i].Value); err != nil {
+			return err
+		}
+		v.SetMapIndex(reflect.ValueOf(n.Content[i].Value), value)
 	}
 	return nil
 }

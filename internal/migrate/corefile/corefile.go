@@ -17,57 +17,22 @@ import (
 	"slices"
 	"strconv"
 
-	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/migrate"
 )
 
-// Translation is the result of translating a file.
-type Translation struct {
-	Config config.Config
-	// Notes list the differences, in the order of the file.
-	Notes []Note
-	// Origins has the FILE:LINE from which a setting comes by its key, see
-	// config.Config.Text.
-	Origins map[string]string
-}
+// Translation, Note and NoteKind are those of all translations.
+type (
+	Translation = migrate.Translation
+	Note        = migrate.Note
+	NoteKind    = migrate.NoteKind
+)
 
-// Complete reports whether every directive has an equivalent.
-func (t *Translation) Complete() bool {
-	return !slices.ContainsFunc(t.Notes, func(n Note) bool { return n.Kind == Missing })
-}
-
-// Note describes how a directive differs from its translation.
-type Note struct {
-	File string `json:"file"`
-	Line int    `json:"line"` // from 1
-	// Directive is the plugin, with its option if the note is about one, or the name of
-	// a server block.
-	Directive string   `json:"directive"`
-	Kind      NoteKind `json:"kind"`
-	Text      string   `json:"text"`
-}
-
-// String returns the note as one line in the form of compilers, with its kind.
-func (n Note) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s: %s", n.File, n.Line, n.Kind, n.Directive, n.Text)
-}
-
-// NoteKind is the severity of a note. The zero value is the most severe one.
-type NoteKind uint8
-
-// The kinds.
+// The kinds of notes.
 const (
-	Missing NoteKind = iota // no equivalent
-	Differs                 // the equivalent behaves differently
-	Done                    // always done, without a setting
+	Missing = migrate.Missing
+	Differs = migrate.Differs
+	Done    = migrate.Done
 )
-
-var kindNames = [...]string{Missing: "missing", Differs: "differs", Done: "done"}
-
-// String returns the kind as a word.
-func (k NoteKind) String() string { return kindNames[k] }
-
-// MarshalText returns the kind as a word.
-func (k NoteKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // Options has the flags of CoreDNS and the host's properties. The zero value is CoreDNS
 // without flags.
@@ -109,10 +74,6 @@ func (e *positionError) Error() string {
 	return fmt.Sprintf("%s %s:%d: %s", e.fileKind, e.file, e.line, e.err)
 }
 func (e *positionError) Unwrap() error { return e.err }
-
-// Text returns the configuration as a file: the settings that differ from the defaults,
-// with their origins.
-func (t *Translation) Text() ([]byte, error) { return t.Config.Text(t.Origins) }
 
 // sortNotes sorts notes by file and line, with those of the main file first.
 func sortNotes(path string, notes []Note) {

@@ -154,7 +154,10 @@ func emptyImports(path string, data []byte) (notes []Note) {
 			continue
 		}
 		if len(importedFiles(path, d.Val())) == 0 {
-			notes = append(notes, Note{path, d.Line(), "import", Done, "no file matches " + d.Val()})
+			notes = append(
+				notes,
+				Note{File: path, Line: d.Line(), Directive: "import", Kind: Done, Text: "no file matches " + d.Val()},
+			)
 		}
 	}
 	return notes

@@ -44,7 +44,9 @@ func newTranslator(what, path string, o Options) *translator {
 
 // note adds a note about a statement.
 func (t *translator) note(k NoteKind, s *statement, format string, args ...any) {
-	t.Notes = append(t.Notes, Note{s.file, s.line, s.path(), k, fmt.Sprintf(format, args...)})
+	t.Notes = append(t.Notes, Note{
+		File: s.file, Line: s.line, Directive: s.path(), Kind: k, Text: fmt.Sprintf(format, args...),
+	})
 }
 
 // fail records an error in a statement because of which CoreDNS does not start. Only the
@@ -98,7 +100,7 @@ func (t *translator) checkListen(first *block) {
 	default:
 		c.DNS.Listen = config.Default().DNS.Listen
 		text := "DNS is served on loopback over UDP and TCP, " + c.DNS.Listen[0]
-		t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, text})
+		t.Notes = append(t.Notes, Note{File: t.path, Line: 1, Directive: "file", Kind: Differs, Text: text})
 	}
 }
 

@@ -74,6 +74,16 @@ func New(cfg Config) (*Proxy, error) {
 	return p, err
 }
 
+// Init makes what needs more privileges than Run: the settings of connection tracking. Its error
+// names those that cannot be made.
+func Init(settings *config.Config, log *slog.Logger) error {
+	compiled, err := settings.Compile()
+	if err != nil {
+		return err
+	}
+	return conntrack.Require(compiled.Proxy.Conntrack.Sysctls(conntrack.CPUs()), log)
+}
+
 // reportCheck logs that the health check of a Service is not served, or is again.
 func (p *Proxy) reportCheck(service cluster.Key, err error) {
 	if err != nil {

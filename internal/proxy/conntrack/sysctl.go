@@ -108,6 +108,21 @@ func (s Settings) entries(cpus int) int {
 // for all.
 func Apply(all []Sysctl, log *slog.Logger) error { return systemFiles.apply(all, log) }
 
+// Require makes settings as Apply does, and returns an error if one is left out.
+func Require(all []Sysctl, log *slog.Logger) error {
+	left, err := systemFiles.setAll(all, log)
+	if left != nil {
+		err = errors.Join(err, fmt.Errorf("set %s: %w", strings.Join(left.settings, ", "), left.reason))
+	}
+	return err
+}
+
+// leftOut are settings that could not be made, and why the last one could not.
+type leftOut struct {
+	settings []string
+	reason   error
+}
+
 // files are the kernel's.
 type files struct {
 	read  func(name string) ([]byte, error)
@@ -117,22 +132,30 @@ type files struct {
 var systemFiles = files{os.ReadFile, func(name string, data []byte) error { return os.WriteFile(name, data, 0) }}
 
 func (f files) apply(all []Sysctl, log *slog.Logger) error {
-	var left []string
-	var reason, failed error
+	left, err := f.setAll(all, log)
+	if left != nil {
+		log.Warn("cannot change settings of connection tracking", "settings", left.settings, "error", left.reason)
+	}
+	return err
+}
+
+// setAll makes settings. left are those that may not be made, nil if there are none, and err is
+// why others were not.
+func (f files) setAll(all []Sysctl, log *slog.Logger) (left *leftOut, err error) {
 	for _, s := range all {
-		err := f.set(s, log)
+		failed := f.set(s, log)
 		switch {
-		case err == nil:
-		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
-			left, reason = append(left, s.String()), err
+		case failed == nil:
+		case errors.Is(failed, fs.ErrPermission), errors.Is(failed, syscall.EROFS), errors.Is(failed, fs.ErrNotExist):
+			if left == nil {
+				left = new(leftOut)
+			}
+			left.settings, left.reason = append(left.settings, s.String()), failed
 		default:
-			failed = errors.Join(failed, fmt.Errorf("set %s: %w", s, err))
+			err = errors.Join(err, fmt.Errorf("set %s: %w", s, failed))
 		}
 	}
-	if len(left) > 0 {
-		log.Warn("cannot change settings of connection tracking", "settings", left, "error", reason)
-	}
-	return failed
+	return left, err
 }
 
 func (f files) set(s Sysctl, log *slog.Logger) error {

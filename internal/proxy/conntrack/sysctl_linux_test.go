@@ -30,6 +30,9 @@ func TestApplyInKernel(t *testing.T) {
 	if got := strings.Count(log.String(), "level=WARN"); got != 1 || !strings.Contains(log.String(), "nf_conntrack_max=12345") {
 		t.Errorf("%d warnings, want 1 about nf_conntrack_max:\n%s", got, &log)
 	}
+	if err := Require(all, slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), "set net.netfilter.nf_conntrack_max=12345: ") {
+		t.Errorf("Require() = %v, want that nf_conntrack_max cannot be changed", err)
+	}
 	log.Reset()
 	must(t, Apply(all[2:], slog.New(slog.NewTextHandler(&log, nil))))
 	if log.Len() > 0 {

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// kubeProxyFile writes a configuration of kube-proxy.
+func kubeProxyFile(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "config.conf")
+	write(t, path, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"+text)
+	return path
+}
+
+// TestKubeProxyFile runs the proxy with kube-proxy's arguments, and manifests for a cluster.
+func TestKubeProxyFile(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a network of its own needs root")
+	}
+	file := kubeProxyFile(t, "clusterCIDR: 10.244.0.0/16\niptables: {masqueradeBit: 5}\nipvs: {scheduler: rr}\nconntrack: {tcpCloseWaitTimeout: 83s}\n")
+	cmd := exec.Command("portolan", "proxy", "--config="+file, "--hostname-override=Node-1", "-v=4", "--manifests", proxyManifests)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	p := follow(t, cmd)
+	p.waitLog(`level=WARN msg="kube-proxy's configuration: iptables becomes nftables: .*" file=\S+config.conf line=1 directive=mode kind=differs`)
+	p.waitLog(`level=WARN msg="kube-proxy's configuration: no effect: endpoints are chosen at random" file=\S+ line=5 directive=ipvs.scheduler kind=missing`)
+	p.waitLog(`msg=serving node=node-1 .*healthz=0\.0\.0\.0:10256 admin=127\.0\.0\.1:10249`)
+	p.waitLog("the kernel has the Services of the cluster")
+	rules := inNetwork(t, p, "nft", "list", "ruleset")
+	for _, want := range []string{"ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00000020"} {
+		if !strings.Contains(rules, want) {
+			t.Errorf("the rules lack %q", want)
+		}
+	}
+	if got := inNetwork(t, p, "cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"); got != "83\n" {
+		t.Errorf("CLOSE_WAIT times out after %q s, want 83", got)
+	}
+}
+
+// TestInitOnly: the settings of connection tracking are made, and the process ends with status
+// 0, or 2 and the settings that cannot be made. A network namespace may not change how many
+// entries there are.
+func TestInitOnly(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a network of its own needs root")
+	}
+	const timeout = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+	for entries, want := range map[string]string{
+		"0":    "84\n0\n",
+		"9999": "portolan: set net.netfilter.nf_conntrack_max=",
+	} {
+		file := kubeProxyFile(t, "conntrack: {maxPerCore: "+entries+", tcpCloseWaitTimeout: 84s}\n")
+		script := `portolan proxy --init-only --config "$0" 2>"$0.log"; status=$?; cat ` + timeout + `; echo $status; grep portolan: "$0.log"`
+		cmd := exec.Command("sh", "-c", script, file)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		out, _ := cmd.Output() // grep finds no error, or one
+		if !strings.HasPrefix(string(out), "84\n") || !strings.Contains(string(out), want) {
+			t.Errorf("maxPerCore %s: CLOSE_WAIT times out after, status, error:\n%swant\n%s", entries, out, want)
+		}
+	}
+}

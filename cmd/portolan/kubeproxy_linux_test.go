@@ -1,6 +1,11 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,9 +42,44 @@ func TestKubeProxyFile(t *testing.T) {
 			t.Errorf("the rules lack %q", want)
 		}
 	}
+	inNetwork(t, p, "ip", "link", "set", "lo", "up")
+	for page, want := range map[string]string{
+		"/proxyMode": "nftables", "/healthz": "ok\n", "/configz": `"masqueradeBit":5,`, "/metrics": "\nportolan_build_info{",
+	} {
+		if body := getIn(t, p, "127.0.0.1:10249", page); body != want && (page == "/proxyMode" || !strings.Contains(body, want)) {
+			t.Errorf("GET %s: %.200q, want %q", page, body, want)
+		}
+	}
 	if got := inNetwork(t, p, "cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"); got != "83\n" {
 		t.Errorf("CLOSE_WAIT times out after %q s, want 83", got)
 	}
+}
+
+// getIn returns a page of a process in a network of its own.
+func getIn(t *testing.T, p *process, addr, path string) (body string) {
+	t.Helper()
+	inNetworkOf(t, p, func() {
+		// A client of net/http would connect in another thread.
+		c, err := net.DialTimeout("tcp", addr, patience)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "GET %s HTTP/1.0\r\n\r\n", path)
+		response, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("GET %s: %v", path, err)
+			return
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Errorf("GET %s: status %d, %v", path, response.StatusCode, err)
+		}
+		body = string(text)
+	})
+	return body
 }
 
 // TestInitOnly: the settings of connection tracking are made, and the process ends with status

@@ -3,7 +3,9 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -25,6 +27,20 @@ func (c *Config) Text(comments map[string]string) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), enc.Close()
+}
+
+// Sections returns sections with all their keys, as encoding/json writes them.
+func (c *Config) Sections(names ...string) (map[string]any, error) {
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	all := make(map[string]any)
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	maps.DeleteFunc(all, func(name string, _ any) bool { return !slices.Contains(names, name) })
+	return all, nil
 }
 
 // differing returns the value of a key, or nil if it equals the standard value.

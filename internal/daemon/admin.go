@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"io"
+	"maps"
+	"net/http"
 	"slices"
 
 	"portolan.dev/portolan/internal/ops/admin"
@@ -33,8 +35,8 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 	cfg := admin.Config{
 		Connections: d.connections, Debug: d.cfg.Settings.Admin.Debug,
 		Ready: d.ready, Metrics: metrics.Handler(registry, d.cfg.Log), Dumps: append(d.cfg.Dumps, d.configDump()),
-		Actions: d.cfg.Actions,
-		PProf:   d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Control: d.cfg.Control,
+		Actions: d.cfg.Actions, Pages: d.pages(),
+		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Control: d.cfg.Control,
 	}
 	if cfg.Listen = settings.Listen; cfg.Listen.IsValid() {
 		server, err := d.addAdmin(ctx, cfg, "--admin")
@@ -88,6 +90,22 @@ func (d *Daemon) accounts() []budget.Stats {
 	for _, p := range d.cfg.Parts {
 		if a, ok := p.(accountant); ok {
 			all = append(all, a.Accounts()...)
+		}
+	}
+	return all
+}
+
+// publisher is a Part with pages on the admin server that are for all clients.
+type publisher interface {
+	Pages() map[string]http.Handler
+}
+
+// pages returns the pages of all parts, by path.
+func (d *Daemon) pages() map[string]http.Handler {
+	all := make(map[string]http.Handler)
+	for _, p := range d.cfg.Parts {
+		if of, ok := p.(publisher); ok {
+			maps.Copy(all, of.Pages())
 		}
 	}
 	return all

@@ -20,11 +20,13 @@ import (
 	"portolan.dev/portolan/internal/migrate"
 )
 
-// Translation, Note and NoteKind are those of all translations.
 type (
+	// Translation is the result of translating a file.
 	Translation = migrate.Translation
-	Note        = migrate.Note
-	NoteKind    = migrate.NoteKind
+	// Note describes how a directive differs from its translation.
+	Note = migrate.Note
+	// NoteKind is the severity of a note.
+	NoteKind = migrate.NoteKind
 )
 
 // The kinds of notes.

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,6 +44,8 @@ type Config struct {
 	Dumps []Dump
 	// Actions are changes that clients on loopback may request.
 	Actions []Action
+	// Pages are additional pages for all clients, by path.
+	Pages map[string]http.Handler
 	// Debug serves the dumps, and PProf profiles, to all clients instead of to those on
 	// loopback only.
 	Debug, PProf bool
@@ -118,6 +122,10 @@ func (s *HTTPServer) routes(cfg *Config) http.Handler {
 		return mux
 	}
 	paths := []string{health, ready, "/metrics"}
+	for _, path := range slices.Sorted(maps.Keys(cfg.Pages)) {
+		mux.Handle("GET "+path, cfg.Pages[path])
+		paths = append(paths, path)
+	}
 	for _, dump := range cfg.Dumps {
 		mux.Handle("GET "+dump.Path, restrict(cfg.Debug, "admin.debug", s.dump(dump.ContentType, dump.Write)))
 		paths = append(paths, dump.Path)

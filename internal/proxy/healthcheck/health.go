@@ -4,7 +4,7 @@
 // "Virtual IPs and Service Proxies"; KEP-3458, the load balancers' use of /healthz).
 //
 //	health.go   changes that wait and changes made ──► Health: is the kernel current?
-//	pages.go    Health, Node ──► /healthz and /livez (port 10256), /proxyMode ... (port 10249)
+//	pages.go    Health, Node ──► /healthz and /livez (port 10256)
 //	servers.go  plan.HealthCheck ──► one server for each healthCheckNodePort
 //	server.go   Health, number of endpoints on the node ──► its responses
 package healthcheck

@@ -163,34 +163,3 @@ func TestFirstUpdateFails(t *testing.T) {
 		}
 	}
 }
-
-// TestPages checks the pages for operators.
-func TestPages(t *testing.T) {
-	t.Parallel()
-	page := func(text string) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
-	}
-	all := &Pages{Metrics: page("metrics"), Config: page("config"), Profiles: page("profiles")}
-	for claim, test := range map[string]struct {
-		pages  *Pages
-		path   string
-		status int
-		body   string
-	}{
-		"the mode, without an end of line": {all, "/proxyMode", 200, "nftables"},
-		"the process responds":             {all, "/healthz", 200, "ok"},
-		"its only check":                   {all, "/healthz/ping", 200, "ok"},
-		"in more words":                    {all, "/healthz?verbose", 200, "[+]ping ok\nhealthz check passed\n"},
-		"metrics":                          {all, "/metrics", 200, "metrics"},
-		"the settings":                     {all, "/configz", 200, "config"},
-		"profiles":                         {all, "/debug/pprof/heap", 200, "profiles"},
-		"no profiles":                      {new(Pages), "/debug/pprof/heap", 404, "404 page not found\n"},
-		"no settings":                      {new(Pages), "/configz", 404, "404 page not found\n"},
-	} {
-		w := httptest.NewRecorder()
-		test.pages.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, http.NoBody))
-		if w.Code != test.status || w.Body.String() != test.body {
-			t.Errorf("%s: GET %s = %d %q, want %d %q", claim, test.path, w.Code, w.Body, test.status, test.body)
-		}
-	}
-}

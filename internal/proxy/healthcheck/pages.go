@@ -2,7 +2,6 @@ package healthcheck
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -55,40 +54,4 @@ func (p *Probes) respond(w http.ResponseWriter, path string, s Status) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_, _ = w.Write(body) // the client may be gone
-}
-
-// Pages are the pages for operators: kube-proxy has them on port 10249.
-type Pages struct {
-	// Metrics is the page /metrics, Config /configz, and Profiles those below /debug/pprof/. A
-	// page that is nil does not exist.
-	Metrics, Config, Profiles http.Handler
-}
-
-// Handler serves the pages, /proxyMode and /healthz. The latter says only that the process
-// responds, as in all components of Kubernetes.
-func (p *Pages) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { respondText(w, "nftables") })
-	mux.HandleFunc("/healthz/ping", func(w http.ResponseWriter, _ *http.Request) { respondText(w, "ok") })
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
-		text := "ok"
-		if r.URL.Query().Has("verbose") {
-			text = "[+]ping ok\nhealthz check passed\n"
-		}
-		respondText(w, text)
-	})
-	for path, page := range map[string]http.Handler{
-		"/metrics": p.Metrics, "/configz": p.Config, "/debug/pprof/": p.Profiles,
-	} {
-		if page != nil {
-			mux.Handle(path, page)
-		}
-	}
-	return mux
-}
-
-func respondText(w http.ResponseWriter, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	fmt.Fprint(w, text)
 }

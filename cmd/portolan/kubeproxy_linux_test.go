@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +81,63 @@ func getIn(t *testing.T, p *process, addr, path string) (body string) {
 		body = string(text)
 	})
 	return body
+}
+
+// TestKubeProxyMetrics checks the metrics that have kube-proxy's names, at the start and after a
+// change of endpoints and one of a Service.
+func TestKubeProxyMetrics(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a network of its own needs root")
+	}
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(proxyManifests, "objects.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := string(text)
+	change := func(from, to string) {
+		t.Helper()
+		if !strings.Contains(objects, from) {
+			t.Fatalf("the objects lack %q", from)
+		}
+		objects = strings.Replace(objects, from, to, 1)
+		write(t, filepath.Join(dir, "objects.yaml"), objects)
+	}
+	change("  clusterIP: 10.96.0.10\n", "  clusterIP: 10.96.0.10\n  internalTrafficPolicy: Local\n")
+	cmd := exec.Command("portolan", "proxy", "--node-name=node-1", "--admin=127.0.0.1:10249", "--manifests", dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	p := follow(t, cmd)
+	p.waitLog("the kernel has the Services of the cluster")
+	inNetwork(t, p, "ip", "link", "set", "lo", "up")
+	has := func(claim string, want ...string) {
+		t.Helper()
+		p.poll(patience, func() error {
+			metrics := getIn(t, p, "127.0.0.1:10249", "/metrics")
+			for _, line := range want {
+				if !regexp.MustCompile(`(?m)^kubeproxy_` + line + `$`).MatchString(metrics) {
+					return fmt.Errorf("%s: no metric %s", claim, line)
+				}
+			}
+			return nil
+		})
+	}
+	const at = `[1-9]\.\d+e\+09`
+	has("the start",
+		`sync_full_proxy_rules_duration_seconds_count\{ip_family="IPv4"\} [1-9]\d*`, `sync_proxy_rules_duration_seconds_count\{ip_family="IPv4"\} [1-9]\d*`,
+		`sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv4"\} `+at, `sync_proxy_rules_last_queued_timestamp_seconds\{ip_family="IPv4"\} `+at,
+		`sync_proxy_rules_nftables_sync_failures_total\{ip_family="IPv4"\} 0`, `sync_proxy_rules_nftables_cleanup_failures_total\{ip_family="IPv4"\} 0`,
+		`sync_proxy_rules_service_changes_total 2`, `sync_proxy_rules_endpoint_changes_total 1`,
+		`sync_proxy_rules_service_changes_pending 0`, `sync_proxy_rules_endpoint_changes_pending 0`,
+		`sync_proxy_rules_no_local_endpoints_total\{ip_family="IPv4",traffic_policy="internal"\} 0`,
+		`sync_proxy_rules_no_local_endpoints_total\{ip_family="IPv4",traffic_policy="external"\} 0`)
+	change("  - {addresses: [10.244.7.2], nodeName: node-1}\n", "")
+	has("another set of endpoints",
+		`sync_partial_proxy_rules_duration_seconds_count\{ip_family="IPv4"\} [1-9]\d*`, `sync_proxy_rules_endpoint_changes_total 2`,
+		`sync_proxy_rules_service_changes_total 2`, `sync_proxy_rules_no_local_endpoints_total\{ip_family="IPv4",traffic_policy="internal"\} 1`)
+	change("  internalTrafficPolicy: Local\n", "")
+	has("another Service", `sync_proxy_rules_service_changes_total 3`, `sync_proxy_rules_endpoint_changes_total 2`,
+		`sync_proxy_rules_no_local_endpoints_total\{ip_family="IPv4",traffic_policy="internal"\} 0`)
 }
 
 // TestInitOnly: the settings of connection tracking are made, and the process ends with status

@@ -68,7 +68,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.settings.Table.Log = cfg.Log
 	p.health = healthcheck.NewHealth(p.settings.HealthLimit, time.Now)
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
-	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.passed, Log: cfg.Log})
+	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.kube.passed, Log: cfg.Log})
 	p.probes = budget.NewAccount("healthz", budget.Limits{Total: maxProbes, PerSource: maxProbes})
 	p.node, err = NodeName(p.settings.NodeName)
 	return p, err

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/proxy/conntrack"
 )
 
 // syncKind is how much of the table a transaction compares.
@@ -25,10 +24,8 @@ type proxyMetrics struct {
 	elements prometheus.Counter
 	failures prometheus.Counter
 	repairs  prometheus.Counter
-	probes   map[string]*prometheus.CounterVec // by path
-	passes   prometheus.Histogram
 	delay    prometheus.Histogram
-	deleted  prometheus.Counter
+	kube     *kubeProxyMetrics
 }
 
 func newMetrics() *proxyMetrics {
@@ -48,24 +45,12 @@ func newMetrics() *proxyMetrics {
 			Name: "portolan_proxy_repairs_total", Help: "Times that another program had changed the nftables table.",
 		}),
 	}
-	m.probes = map[string]*prometheus.CounterVec{
-		"/healthz": kubeProxyCounter("proxy_healthz_total", "Responses of /healthz.", "code"),
-		"/livez":   kubeProxyCounter("proxy_livez_total", "Responses of /livez.", "code"),
-	}
 	m.delay = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "kubeproxy_network_programming_duration_seconds",
+		Name:    "portolan_proxy_programming_duration_seconds",
 		Help:    "Time from what caused a change of endpoints, as its controller noted it, until the kernel has the change.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
 	})
-	m.passes = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-		Help:    "Time to look for stale entries of connection tracking.",
-		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-	})
-	m.deleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
-		Help: "Stale entries of connection tracking that were deleted.",
-	})
+	m.kube = newKubeProxyMetrics()
 	for _, kind := range []syncKind{fullSync, partialSync} {
 		m.duration.WithLabelValues(string(kind))
 	}
@@ -74,6 +59,7 @@ func newMetrics() *proxyMetrics {
 
 // observe records a transaction.
 func (m *proxyMetrics) observe(kind syncKind, elements int, took time.Duration, err error) {
+	m.kube.observe(kind, took, err)
 	m.elements.Add(float64(elements))
 	switch {
 	case err != nil:
@@ -83,16 +69,13 @@ func (m *proxyMetrics) observe(kind syncKind, elements int, took time.Duration, 
 	}
 }
 
-// kubeProxyCounter returns a counter with kube-proxy's name, for dashboards that have it.
-func kubeProxyCounter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help}, labels)
-}
-
 // probed records a response to a probe.
 func (m *proxyMetrics) probed(path string, status int) {
-	if c, ok := m.probes[path]; ok {
-		c.WithLabelValues(strconv.Itoa(status)).Inc()
+	of := m.kube.livez
+	if path == "/healthz" {
+		of = m.kube.healthz
 	}
+	of.WithLabelValues(strconv.Itoa(status)).Inc()
 }
 
 // programmed records that the kernel has changes, given when they were caused by other machines'
@@ -103,18 +86,9 @@ func (m *proxyMetrics) programmed(causes map[cluster.Ref]int64) {
 	}
 }
 
-// passed records a pass over the entries of connection tracking.
-func (m *proxyMetrics) passed(p conntrack.Pass) {
-	m.passes.Observe(p.Duration.Seconds())
-	m.deleted.Add(float64(p.Deleted))
-}
-
 // collectors returns all metrics.
 func (m *proxyMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		m.duration, m.elements, m.failures, m.repairs, m.probes["/healthz"], m.probes["/livez"], m.passes, m.deleted,
-		m.delay,
-	}
+	return append([]prometheus.Collector{m.duration, m.elements, m.failures, m.repairs, m.delay}, m.kube.collectors()...)
 }
 
 // Describe sends the descriptions of all metrics.

@@ -98,6 +98,7 @@ func (w *worker) run(ctx context.Context) error {
 			}
 		}
 		w.noteCauses(changes)
+		w.countChanges(changes)
 		if retry != nil {
 			continue // the next attempt brings everything
 		}
@@ -129,6 +130,7 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	w.metrics.observe(job.kind, changed, time.Since(start), err)
 	if err == nil {
 		w.metrics.programmed(w.causes)
+		w.metrics.kube.programmed(w.causesByFamily(), w.compiler)
 		clear(w.causes)
 		w.eachFamily(w.health.Updated)
 		w.flows.Changed(append(job.flows(), w.deleted()...))

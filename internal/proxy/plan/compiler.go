@@ -24,12 +24,14 @@ type Compiler struct {
 	local  map[netip.Addr]int // how many Services have the endpoint on the node
 	cidrs  []netip.Prefix
 	checks map[cluster.Key]HealthCheck // nil until Checks is called after a change
+	// noLocal counts the elements of Service.NoLocal of all Services.
+	noLocal map[NoLocal]int
 }
 
-// compiled is a Service, who it is and when it was created.
+// compiled is a Service, what it was compiled from and when that was created.
 type compiled struct {
 	Service
-	cluster.Key
+	source  *cluster.Service
 	created int64
 }
 
@@ -41,7 +43,7 @@ type claim struct {
 
 // compare orders claims: the oldest Service has the address.
 func (c claim) compare(o claim) int {
-	return cmp.Or(cmp.Compare(c.created, o.created), c.Compare(o.Key))
+	return cmp.Or(cmp.Compare(c.created, o.created), c.source.Compare(o.source.Key))
 }
 
 // NewCompiler returns a Compiler that has compiled nothing.
@@ -49,7 +51,7 @@ func NewCompiler(node Node) *Compiler {
 	return &Compiler{
 		node: node, services: make(map[cluster.Key]*compiled),
 		claims: make(map[frontend.Address]claim), others: make(map[frontend.Address][]claim),
-		local: make(map[netip.Addr]int),
+		local: make(map[netip.Addr]int), noLocal: make(map[NoLocal]int),
 	}
 }
 
@@ -126,12 +128,22 @@ func (c *Compiler) Service(key cluster.Key) Service {
 	out := s.Service
 	out.Verdicts = slices.Clone(out.Verdicts)
 	for _, f := range s.Frontends {
-		if holder := c.claims[f.Address]; holder.Key != key {
-			out.Verdicts = append(out.Verdicts, Verdict{Address: f.Address, Reason: Taken, Other: holder.Key})
+		if holder := c.claims[f.Address]; holder.source.Key != key {
+			out.Verdicts = append(out.Verdicts, Verdict{Address: f.Address, Reason: Taken, Other: holder.source.Key})
 		}
 	}
 	return out
 }
+
+// IsCompiled reports whether s, which may be nil, is the Service at key that was compiled, so that
+// only its endpoints may have changed since.
+func (c *Compiler) IsCompiled(key cluster.Key, s *cluster.Service) bool {
+	compiled := c.services[key]
+	return s != nil && compiled != nil && compiled.source == s
+}
+
+// WithoutLocal returns how many ports of Services lack endpoints on the node by a policy Local.
+func (c *Compiler) WithoutLocal(of NoLocal) int { return c.noLocal[of] }
 
 // Addresses yields the addresses of all frontends.
 func (c *Compiler) Addresses() iter.Seq[frontend.Address] { return maps.Keys(c.claims) }
@@ -164,7 +176,7 @@ func (c *Compiler) claim(at frontend.Address, key cluster.Key, now claim) {
 	if holder, ok := c.claims[at]; ok {
 		all = append(all, holder)
 	}
-	all = slices.DeleteFunc(all, func(o claim) bool { return o.Key == key })
+	all = slices.DeleteFunc(all, func(o claim) bool { return o.source.Key == key })
 	if now.frontend != nil {
 		all = append(all, now)
 	}
@@ -189,6 +201,11 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 	for _, f := range old.frontends() {
 		c.claim(f.Address, key, claim{})
 	}
+	if old != nil {
+		for _, n := range old.NoLocal {
+			c.noLocal[n]--
+		}
+	}
 	for _, a := range old.locals() {
 		if c.local[a]--; c.local[a] == 0 {
 			delete(c.local, a)
@@ -202,8 +219,11 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 	if s.Created != 0 {
 		created = s.Created
 	}
-	made := &compiled{now, key, created}
+	made := &compiled{now, s, created}
 	c.services[key] = made
+	for _, n := range now.NoLocal {
+		c.noLocal[n]++
+	}
 	for _, f := range now.Frontends {
 		c.claim(f.Address, key, claim{made, f})
 	}

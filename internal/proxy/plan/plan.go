@@ -48,6 +48,24 @@ type Service struct {
 	Check *HealthCheck
 	// Verdicts say what was left out.
 	Verdicts []Verdict
+	// NoLocal has an element for each port that has endpoints, but by its policy none for
+	// clients here.
+	NoLocal []NoLocal
+}
+
+// TrafficPolicy is one of the two policies of a Service that may be Local.
+type TrafficPolicy string
+
+// The policies: internalTrafficPolicy and externalTrafficPolicy.
+const (
+	Internal TrafficPolicy = "internal"
+	External TrafficPolicy = "external"
+)
+
+// NoLocal is a policy Local, in a family, without an endpoint on the node.
+type NoLocal struct {
+	Policy TrafficPolicy
+	Family cluster.AddressType
 }
 
 // HealthCheck is what the node answers on a healthCheckNodePort.

@@ -228,6 +228,11 @@ func dump(c *Compiler, s *frontend.State) (lines []string) {
 			lines = append(lines, k.String()+" "+line)
 		}
 	}
+	for _, policy := range []TrafficPolicy{Internal, External} {
+		for _, family := range []cluster.AddressType{cluster.IPv4, cluster.IPv6} {
+			lines = append(lines, fmt.Sprint("without local ", policy, family, c.WithoutLocal(NoLocal{policy, family})))
+		}
+	}
 	checks, _ := c.Checks()
 	for _, k := range slices.SortedFunc(maps.Keys(checks), cluster.Key.Compare) {
 		lines = append(lines, fmt.Sprintf("check %s %+v", k, checks[k]))

@@ -27,7 +27,9 @@ func (c *compiler) compile() {
 		ready := make(map[netip.Addr]struct{})
 		for i := range c.service.Ports {
 			found := endpointsOf(c.slices, cluster.FamilyOf(ip), c.service.Ports[i])
+			begin := len(c.out.Frontends)
 			c.compilePort(ip, i, choose(found, c.node))
+			c.noteNoLocal(cluster.FamilyOf(ip), c.out.Frontends[begin:])
 			for _, e := range found {
 				if !e.local(c.node) {
 					continue
@@ -41,6 +43,19 @@ func (c *compiler) compile() {
 		if c.out.Check != nil {
 			c.out.Check.Endpoints[cluster.FamilyOf(ip)] = len(ready)
 		}
+	}
+}
+
+// noteNoLocal notes the policies for which a port, with these frontends in a family, lacks
+// endpoints on the node.
+func (c *compiler) noteNoLocal(family cluster.AddressType, port []*frontend.Frontend) {
+	if slices.ContainsFunc(port, func(f *frontend.Frontend) bool { return f.Empty == frontend.Drop }) {
+		c.out.NoLocal = append(c.out.NoLocal, NoLocal{Internal, family})
+	}
+	if slices.ContainsFunc(port, func(f *frontend.Frontend) bool {
+		return f.Policy == frontend.ExternalLocal && len(f.Local) == 0 && len(f.Endpoints) > 0
+	}) {
+		c.out.NoLocal = append(c.out.NoLocal, NoLocal{External, family})
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -17,7 +18,9 @@ import (
 	"portolan.dev/portolan/internal/daemon"
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/kube/api"
 	kubeapp "portolan.dev/portolan/internal/kube/app"
+	"portolan.dev/portolan/internal/kube/events"
 	"portolan.dev/portolan/internal/kube/source"
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
@@ -83,7 +86,7 @@ func (a assembly) proxy() (*daemon.Config, error) {
 	var src *source.Source
 	proxy, err := proxyapp.New(proxyapp.Config{
 		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.FrequentGC) },
-		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) }, Warn: a.warnOwners(),
 	})
 	if err != nil {
 		return nil, err
@@ -102,6 +105,18 @@ func (a assembly) proxy() (*daemon.Config, error) {
 		Parts: []daemon.Part{proxy}, Source: src,
 		Dumps: []admin.Dump{{Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}},
 	}, err
+}
+
+// warnOwners returns a function that writes Events about Services; nil without an API server.
+func (a assembly) warnOwners() func(context.Context, proxyapp.Warning) error {
+	if a.settings.Manifests != "" {
+		return nil
+	}
+	k := &a.settings.Kubernetes
+	writer := events.New("portolan.dev/proxy", api.ClientConfig{
+		Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + version(),
+	})
+	return func(ctx context.Context, w proxyapp.Warning) error { return writer.Warn(ctx, events.Event(w)) }
 }
 
 // webhook returns the process of `portolan webhook`.

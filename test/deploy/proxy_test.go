@@ -100,6 +100,7 @@ func TestProxyHardened(t *testing.T) {
 		{APIGroups: []string{""}, Resources: []string{"services", "nodes"}, Verbs: read},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: read},
 		{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"servicecidrs"}, Verbs: read},
+		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}},
 	}
 	wantSubjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: proxyName, Namespace: "kube-system"}}
 	for name, all := range proxyVariants(t) {

@@ -37,6 +37,8 @@ type Config struct {
 	Problem func(kinds ...cluster.Kind) error
 	// Loaded is called when the kernel has the cluster for the first time.
 	Loaded func()
+	// Warn tells the owner of a Service of a problem; nil tells nobody.
+	Warn func(context.Context, Warning) error
 }
 
 // Proxy is the service proxy of a node.
@@ -48,6 +50,7 @@ type Proxy struct {
 	health   *healthcheck.Health
 	checks   *healthcheck.Servers
 	flows    *conntrack.Cleaner
+	warnings warnings
 	servers  []*httpserver.Server // the probes'
 	probes   *budget.Account      // connections to them
 	// programmed is closed when the kernel has the cluster for the first time.
@@ -66,6 +69,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p := &Proxy{cfg: cfg, settings: compiled.Proxy, metrics: newMetrics(), programmed: make(chan struct{})}
 	p.settings.Table.Log = cfg.Log
+	p.warnings = newWarnings(cfg.Warn, cfg.Log)
 	p.health = healthcheck.NewHealth(p.settings.HealthLimit, time.Now)
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
 	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.kube.passed, Log: cfg.Log})
@@ -88,6 +92,10 @@ func Init(settings *config.Config, log *slog.Logger) error {
 func (p *Proxy) reportCheck(service cluster.Key, err error) {
 	if err != nil {
 		p.cfg.Log.Error("load balancers cannot check a Service", "err", err)
+		p.warnings.put(Warning{
+			Service: service, Node: p.node, Reason: "FailedToStartServiceHealthcheck", Action: "Listen",
+			Note: "node " + p.node + ": " + err.Error(),
+		})
 		return
 	}
 	p.cfg.Log.Info("load balancers can check a Service again", "service", service)
@@ -196,6 +204,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.flows.Run(running) })
 	group.Go(func() error { return p.checks.Run(running) })
+	group.Go(func() error { return p.warnings.run(running) })
 	for _, server := range p.servers {
 		group.Go(func() error { return server.Run(running) })
 	}

@@ -255,8 +255,10 @@ func (c *conn) send(packet []byte) error {
 	return err
 }
 
-func (c *conn) receive() ([]byte, error) {
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+func (c *conn) receive() ([]byte, error) { return c.receiveWithin(patience) }
+
+func (c *conn) receiveWithin(limit time.Duration) ([]byte, error) {
+	if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, dnswire.MaxMessage)

@@ -56,7 +56,6 @@ var arrows = []arrow{
 	{"cli", "cluster", "names kinds and objects"},
 	{"cli", "dns/dnsname", "arguments are names"},
 	{"cli", "dns/dnswire", "prints records and responses"},
-	{"cli", "dns/dnsserver", "agents share ports"},
 	{"cli", "dns/kubezone", "prints the version of the schema"},
 	{"cli", "dns/localzone", "prints why local zones are not loaded"},
 	{"cli", "dns/respond", "asks without a socket"},
@@ -66,6 +65,7 @@ var arrows = []arrow{
 	{"cli", "pod", "prints what Pods see"},
 	{"cli", "support/suggest", "suggests rules for misspelled ones"},
 	{"cli", "support/deadline", "a Corefile may block its reader"},
+	{"cli", "support/bind", "agents share ports"},
 
 	{"daemon", "cluster", "parts name the kinds they need"},
 	{"daemon", "config", "settings are reloaded"},
@@ -112,6 +112,7 @@ var arrows = []arrow{
 	{"dns/app", "config", "settings of its part"},
 	{"dns/app", "ops/metrics", "collects its metrics"},
 	{"dns/app", "support/bind", "errors of listening"},
+	{"dns/dnsserver", "support/bind", "agents share ports"},
 
 	{"node/app", "cluster", "a part names the kinds it needs"},
 	{"node/app", "ops/metrics", "collects its metrics"},
@@ -186,7 +187,7 @@ var libraries = []arrow{
 	{"internal/cli", "github.com/spf13/pflag", "suggests a flag for a misspelled one"},
 	{"internal/cli", "golang.org/x/term", "whether it prints to a terminal, and how wide that is"},
 	{"internal/dns/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
-	{"internal/support/bind", "golang.org/x/sys", "the capability for ports below 1024"},
+	{"internal/support/bind", "golang.org/x/sys", "the capability for ports below 1024, and shared ports"},
 	{"internal/dns/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
 	{"internal/dns/dnsserver", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "golang.org/x/sync", "goroutines that end together"},

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
@@ -12,7 +14,7 @@ func newNode() *cobra.Command {
 	var flags agentFlags
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Serve cluster DNS to the Pods of a node",
+		Short: "Run the agent of a node: cluster DNS for its Pods, and the service proxy",
 		Long: `Serve cluster DNS to the Pods of a node, until SIGTERM or SIGINT.
 
 In mode secondary the agent holds a copy of the cluster's zones, by zone transfer.
@@ -22,9 +24,14 @@ upstreams directly.
 
 The agent assigns its addresses to the node and exempts packets to them from
 connection tracking. Both are removed when the process ends, even if it is killed.
-Without addresses it listens on --listen.`,
+Without addresses it listens on --listen.
+
+With --parts dns,proxy the same process is the service proxy of the node, see
+"portolan proxy"; with --parts proxy it is that alone. The proxy reads the cluster
+from the Kubernetes API or from manifests; DNS does not.`,
 		Example: `  portolan node --address 169.254.20.10 --server 10.96.0.11
-  portolan node --mode cache --listen 127.0.0.1:1053 --server 10.96.0.10`,
+  portolan node --mode cache --listen 127.0.0.1:1053 --server 10.96.0.10
+  portolan node --parts dns,proxy --address 10.96.0.10 --server 10.96.0.11 --config node.yaml`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,6 +55,7 @@ Without addresses it listens on --listen.`,
 // agentFlags are the flags of node; they override the configuration.
 type agentFlags struct {
 	sourceFlags
+	parts     []string
 	mode      string
 	addresses []string
 	servers   []string
@@ -56,7 +64,10 @@ type agentFlags struct {
 }
 
 func (f *agentFlags) add(cmd *cobra.Command) {
-	f.addSettings(cmd)
+	f.sourceFlags.add(cmd)
+	cmd.Flags().StringSliceVar(
+		&f.parts, "parts", nil, "what the agent does, a `LIST` of dns and proxy (default dns)",
+	)
 	cmd.Flags().StringVar(
 		&f.mode, "mode", "",
 		"resolve the cluster's names as a `secondary` of the zones or through a cache (default secondary)",
@@ -75,6 +86,13 @@ func (f *agentFlags) add(cmd *cobra.Command) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	_ = cmd.RegisterFlagCompletionFunc(
+		"parts",
+		cobra.FixedCompletions(
+			[]string{dnssettings.PartDNS, dnssettings.PartProxy, dnssettings.PartDNS + "," + dnssettings.PartProxy},
+			cobra.ShellCompDirectiveNoFileComp,
+		),
+	)
+	_ = cmd.RegisterFlagCompletionFunc(
 		"mode",
 		cobra.FixedCompletions(
 			[]string{string(dnssettings.NodeSecondary), string(dnssettings.NodeCache)},
@@ -86,6 +104,14 @@ func (f *agentFlags) add(cmd *cobra.Command) {
 // read returns the configuration: the defaults, the file, then the flags.
 func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 	c, err := f.sourceFlags.read()
+	if len(f.parts) > 0 {
+		c.Node.Parts = f.parts
+	}
+	for _, flag := range []string{"kubeconfig", "manifests", "simulate"} {
+		if err == nil && cmd.Flags().Changed(flag) && !c.Node.Has(dnssettings.PartProxy) {
+			return c, fmt.Errorf("--%s has no effect without --parts proxy", flag)
+		}
+	}
 	if f.mode != "" {
 		c.Node.Mode = f.mode
 	}

@@ -17,7 +17,7 @@ import (
 	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/daemon"
 	dnsapp "portolan.dev/portolan/internal/dns/app"
-	"portolan.dev/portolan/internal/dns/dnsserver"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/kube/api"
 	kubeapp "portolan.dev/portolan/internal/kube/app"
 	"portolan.dev/portolan/internal/kube/events"
@@ -25,6 +25,7 @@ import (
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
 	proxyapp "portolan.dev/portolan/internal/proxy/app"
+	"portolan.dev/portolan/internal/support/bind"
 )
 
 // assembly is the input for assembling a command's process. Only this file lists the
@@ -56,7 +57,7 @@ func (a assembly) serve() (*daemon.Config, error) {
 	return &daemon.Config{
 		Parts: []daemon.Part{dns}, Source: src,
 		Dumps: []admin.Dump{
-			zoneDump(dns), {Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}, cacheDump(dns),
+			zoneDump(dns), modelDump(src), cacheDump(dns),
 		},
 		Actions: []admin.Action{flushAction(dns)},
 	}, nil
@@ -64,24 +65,48 @@ func (a assembly) serve() (*daemon.Config, error) {
 
 // node returns the process of `portolan node`.
 func (a assembly) node() (*daemon.Config, error) {
+	if err := a.settings.Validate(); err != nil {
+		return nil, err
+	}
+	cfg := &daemon.Config{Control: bind.SharePort} // so that one agent can replace another
+	if a.settings.Node.Has(dnssettings.PartDNS) {
+		if err := a.addAgent(cfg); err != nil {
+			return nil, err
+		}
+	}
+	if a.settings.Node.Has(dnssettings.PartProxy) {
+		if err := a.addProxy(cfg); err != nil {
+			return nil, err
+		}
+	}
+	return cfg, nil
+}
+
+// addAgent adds the DNS agent of a node. It reads no cluster: its zones come from servers, and
+// what a service proxy in the same process reads is not for it.
+func (a assembly) addAgent(cfg *daemon.Config) error {
 	dns, err := dnsapp.NewAgent(dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	part := daemon.Part(dns)
 	if network := dns.NodeSettings().Network; len(network.Addresses) > 0 {
 		part = nodeapp.New(network, dns, a.log)
 	}
-	return &daemon.Config{
-		Parts:   []daemon.Part{part},
-		Control: dnsserver.SharePort, // so that one agent can replace another
-		Dumps:   []admin.Dump{zoneDump(dns), cacheDump(dns)},
-		Actions: []admin.Action{flushAction(dns)},
-	}, nil
+	cfg.Parts = append(cfg.Parts, part)
+	cfg.Dumps = append(cfg.Dumps, zoneDump(dns), cacheDump(dns))
+	cfg.Actions = append(cfg.Actions, flushAction(dns))
+	return nil
 }
 
 // proxy returns the process of `portolan proxy`.
 func (a assembly) proxy() (*daemon.Config, error) {
+	cfg := &daemon.Config{Control: bind.SharePort}
+	return cfg, a.addProxy(cfg)
+}
+
+// addProxy adds the service proxy of a node, and the source of what it needs.
+func (a assembly) addProxy(cfg *daemon.Config) error {
 	store := cluster.NewStore()
 	var src *source.Source
 	proxy, err := proxyapp.New(proxyapp.Config{
@@ -89,7 +114,7 @@ func (a assembly) proxy() (*daemon.Config, error) {
 		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) }, Warn: a.warnOwners(),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	src, err = source.New(source.Config{
 		Settings: a.settings,
@@ -101,10 +126,12 @@ func (a assembly) proxy() (*daemon.Config, error) {
 		Needs:    proxy.Needs,
 		Node:     proxy.Node(),
 	})
-	return &daemon.Config{
-		Parts: []daemon.Part{proxy}, Source: src,
-		Dumps: []admin.Dump{{Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}},
-	}, err
+	if err != nil {
+		return err
+	}
+	cfg.Parts, cfg.Source = append(cfg.Parts, proxy), src
+	cfg.Dumps = append(cfg.Dumps, modelDump(src))
+	return nil
 }
 
 // warnOwners returns a function that writes Events about Services; nil without an API server.
@@ -138,6 +165,10 @@ func (a assembly) slices() (*daemon.Config, error) {
 		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
 	})
 	return &daemon.Config{Parts: []daemon.Part{slices}, Source: src}, err
+}
+
+func modelDump(src *source.Source) admin.Dump {
+	return admin.Dump{Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}
 }
 
 func zoneDump(dns *dnsapp.DNS) admin.Dump {

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/bind"
 	"portolan.dev/portolan/internal/support/budget"
 )
 
@@ -223,7 +224,7 @@ func (s *Server) listenTCP(ctx context.Context, addr netip.AddrPort) (*net.TCPLi
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	var lc net.ListenConfig
 	if s.cfg.SharePorts {
-		lc.Control = SharePort
+		lc.Control = bind.SharePort
 	}
 	l, err := lc.Listen(ctx, "tcp"+family(addr), addr.String())
 	if err != nil {

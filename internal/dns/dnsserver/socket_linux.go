@@ -59,17 +59,6 @@ func controlUDP(cpu int, addr netip.Addr) func(network, address string, c syscal
 	}
 }
 
-// SharePort makes a listener share its port with listeners of other processes of the
-// same user. It is for net.ListenConfig.
-func SharePort(_, _ string, c syscall.RawConn) (err error) {
-	if ctrlErr := c.Control(func(fd uintptr) {
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-	}); ctrlErr != nil {
-		return ctrlErr
-	}
-	return err
-}
-
 // leave makes new packets go to the other sockets that share the port: it connects the
 // socket to a port of this host that sends no packets (discard, RFC 863). Packets in
 // the receive buffer stay there and can be answered. If connecting fails, the socket

@@ -68,8 +68,5 @@ func (b *batch) send() (err error) {
 	return err
 }
 
-// SharePort does nothing: sockets cannot share ports here.
-func SharePort(string, string, syscall.RawConn) error { return nil }
-
 // leave does nothing: sockets cannot share ports here.
 func leave(*net.UDPConn) {}

@@ -18,6 +18,8 @@ import (
 
 // Node is the section of the agent on each node.
 type Node struct {
+	// Parts are what the agent does: dns, proxy or both. The following fields are for dns.
+	Parts []string `yaml:"parts"`
 	// Mode is secondary or cache.
 	Mode string `yaml:"mode"`
 	// Addresses are set on the node, and the agent listens on them at Port instead of
@@ -57,10 +59,20 @@ type Node struct {
 // DefaultNode returns the section of a file that lacks it.
 func DefaultNode() Node {
 	return Node{
-		Mode: string(NodeSecondary), Port: 53, Device: "portolan", Option: optionPaths,
+		Parts: []string{PartDNS},
+		Mode:  string(NodeSecondary), Port: 53, Device: "portolan", Option: optionPaths,
 		Check: key.Duration(secondary.DefaultCheckInterval), Stale: key.Duration(secondary.DefaultStaleAfter),
 	}
 }
+
+// The parts of the agent on a node.
+const (
+	PartDNS   = "dns"   // answers Pods
+	PartProxy = "proxy" // delivers packets for Services, see package proxy/settings
+)
+
+// Has reports whether the agent has a part.
+func (n *Node) Has(part string) bool { return slices.Contains(n.Parts, part) }
 
 // NodeMode is how an agent on a node answers queries for the cluster's names.
 type NodeMode string
@@ -110,13 +122,28 @@ func (n *Node) Compile(dns *Compiled) (CompiledNode, error) {
 		node.Relay = respond.RelayCompact
 	}
 	for _, step := range []func(*CompiledNode, *Compiled) error{
-		n.compileAddresses, n.compileServers, n.compileSecondary, n.compileZones, n.compilePrimaries,
+		n.compileParts, n.compileAddresses, n.compileServers, n.compileSecondary, n.compileZones, n.compilePrimaries,
 	} {
 		if err := step(&node, dns); err != nil {
 			return CompiledNode{}, err
 		}
 	}
 	return node, nil
+}
+
+func (n *Node) compileParts(*CompiledNode, *Compiled) error {
+	if len(n.Parts) == 0 {
+		return key.Errorf("node.parts", "no part; there are %s and %s", PartDNS, PartProxy)
+	}
+	for i, part := range n.Parts {
+		switch {
+		case part != PartDNS && part != PartProxy:
+			return key.ItemErrorf("node.parts", i, "%q is not %s or %s", part, PartDNS, PartProxy)
+		case slices.Contains(n.Parts[:i], part):
+			return key.ItemErrorf("node.parts", i, "%s is given twice", part)
+		}
+	}
+	return nil
 }
 
 func (n *Node) compileAddresses(node *CompiledNode, dns *Compiled) error {

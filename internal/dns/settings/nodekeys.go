@@ -6,6 +6,9 @@ import "portolan.dev/portolan/internal/config/key"
 var NodeKeys = key.Table{
 	{Path: "node",
 		Description: "The agent on each node, `portolan node`. See node.md."},
+	{Path: "node.parts", Restart: []key.Condition{key.Always},
+		Description: "What the agent does (`--parts`): `dns`, `proxy` for the service proxy of the section `proxy`, or " +
+			"both. The other keys of this section are for `dns`."},
 	{Path: "node.mode", Values: []string{"secondary", "cache"}, Restart: []key.Condition{key.Always},
 		Description: "`secondary` keeps the cluster's zones, `cache` forwards to the cluster's servers (`--mode`)."},
 	{Path: "node.addresses", Restart: []key.Condition{key.Always},

@@ -24,6 +24,7 @@ import (
 	"portolan.dev/portolan/internal/proxy/conntrack"
 	"portolan.dev/portolan/internal/proxy/healthcheck"
 	"portolan.dev/portolan/internal/proxy/settings"
+	"portolan.dev/portolan/internal/support/bind"
 	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/httpserver"
 )
@@ -58,6 +59,7 @@ type Proxy struct {
 
 	mu      sync.Mutex // guards the fields below
 	synced  bool
+	standby bool  // until the process that owns the tables ends
 	problem error // of the last transaction
 }
 
@@ -137,7 +139,7 @@ func (p *Proxy) Bind(ctx context.Context) (serving []any, err error) {
 	probes := &healthcheck.Probes{Health: p.health, Node: p.thisNode, Observe: p.metrics.probed}
 	server, err := httpserver.Listen(ctx, httpserver.Config{
 		Name: "proxy.healthz", Listen: p.settings.Healthz, Handler: probes.Handler(), Timeout: probeTimeout, Log: p.cfg.Log,
-		Connections: p.probes,
+		Connections: p.probes, Control: bind.SharePort, // with the proxy that this one replaces
 	})
 	if err != nil {
 		return nil, err
@@ -170,7 +172,12 @@ func (p *Proxy) Close() {
 	}
 }
 
-// Ready describes what is missing until the kernel has what the cluster wants.
+// standbyRemark says why a proxy that programs nothing is ready: only then is the other one
+// told to stop.
+const standbyRemark = "another process programs the nftables table; this one takes over when it ends"
+
+// Ready describes what is missing until the kernel has what the cluster wants, from this process
+// or from the one that it replaces.
 func (p *Proxy) Ready() (missing, remarks []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,6 +186,8 @@ func (p *Proxy) Ready() (missing, remarks []string) {
 		return []string{p.problem.Error()}, nil
 	case p.synced:
 		return nil, nil
+	case p.standby:
+		return nil, []string{standbyRemark}
 	}
 	missing = []string{"the Services are not in the kernel yet"}
 	if p.cfg.Problem != nil {

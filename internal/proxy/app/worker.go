@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/netip"
@@ -127,6 +128,9 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	}
 	w.eachFamily(w.health.Queued)
 	changed, err := job.run(ctx, w)
+	if w.standBy(err) {
+		return err
+	}
 	w.metrics.observe(job.kind, changed, time.Since(start), err)
 	if err == nil {
 		w.metrics.programmed(w.causes)
@@ -159,6 +163,20 @@ func (w *worker) noteCauses(c cluster.Changes) {
 			w.causes[ref] = cause
 		}
 	}
+}
+
+// standBy records that another process owns the tables while this one has not programmed them
+// yet, and reports whether that is so. The other one is replaced: when it ends, the next attempt
+// takes the tables over.
+func (w *worker) standBy(err error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waits := errors.Is(err, nft.ErrOwned) && !w.synced
+	if waits && !w.standby {
+		w.cfg.Log.Info(standbyRemark, "table", w.settings.Table.Name)
+	}
+	w.standby = waits
+	return waits
 }
 
 // record records the result of a transaction, and reports whether it is the first success.

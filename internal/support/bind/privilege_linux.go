@@ -3,6 +3,7 @@ package bind
 import (
 	"os"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,4 +31,15 @@ func Privileged(bind func() error) error {
 		return os.NewSyscallError("capset", err)
 	}
 	return bound
+}
+
+// SharePort makes a listener share its port with listeners of other processes of the
+// same user. It is for net.ListenConfig.
+func SharePort(_, _ string, c syscall.RawConn) (err error) {
+	if ctrlErr := c.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	}); ctrlErr != nil {
+		return ctrlErr
+	}
+	return err
 }

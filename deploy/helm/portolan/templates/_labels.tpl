@@ -80,12 +80,18 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{/* The values below node, as those below webhook. */}}
 {{- define "portolan.node" -}}
 {{- $given := get .Values "node" | default dict -}}
-{{- $chart := dict "enabled" false "admin" "0.0.0.0:9154" "serversClusterIPs" list "maxSurge" 1
+{{- $chart := dict "enabled" false "parts" (list "dns") "admin" "0.0.0.0:9154" "serversClusterIPs" list "maxSurge" 1
   "existingSecret" "" "stateDir" "/var/lib/portolan-node" "notify" "0.0.0.0:9155"
   "config" (dict "mode" "secondary" "addresses" (list "169.254.20.10"))
   "priorityClassName" "system-node-critical" "nodeSelector" (dict "kubernetes.io/os" "linux") "tolerations" (list (dict "operator" "Exists"))
   "resources" (dict "requests" (dict "cpu" "25m" "memory" "64Mi") "limits" (dict "memory" "256Mi")) -}}
 {{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- end }}
+
+{{/* Non-empty if the agents' Pods are the service proxy, too. */}}
+{{- define "portolan.nodeProxies" -}}
+{{- $node := include "portolan.node" . | fromYaml -}}
+{{- if and $node.enabled (has "proxy" $node.parts) }}yes{{ end -}}
 {{- end }}
 
 {{/* The port of an address. */}}
@@ -177,6 +183,35 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "priorityClassName" "system-node-critical" "nodeSelector" (dict "kubernetes.io/os" "linux") "tolerations" (list (dict "operator" "Exists"))
   "resources" (dict "requests" (dict "cpu" "50m" "memory" "64Mi") "limits" (dict "memory" "512Mi")) -}}
 {{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- end }}
+
+{{/* The rules of a role with which a proxy reads what it needs. */}}
+{{- define "portolan.proxyRules" -}}
+- apiGroups: [""]
+  resources: [services, nodes]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [servicecidrs]
+  verbs: [list, watch]
+- apiGroups: [events.k8s.io] # a Service's health check port is taken
+  resources: [events]
+  verbs: [create]
+{{- end }}
+
+{{/* The environment of a proxy: its Node, and the API server itself, whose Service is reached
+     only once the proxy works. */}}
+{{- define "portolan.proxyEnv" -}}
+{{- $proxy := include "portolan.proxy" . | fromYaml -}}
+{{- if not $proxy.api.host -}}
+{{- fail "proxy.api.host is empty: give the API server's own address; the proxy cannot reach it by its Service" -}}
+{{- end -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ $proxy.api.host | quote }}}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ $proxy.api.port | int | quote }}}
 {{- end }}
 
 {{/* The same for the proxy's objects. */}}

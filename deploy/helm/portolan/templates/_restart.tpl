@@ -108,6 +108,7 @@
 - dns.transfer.memory
 - dns.transfer.notify
 - dns.transfer.notifyService
+- node.parts
 - node.mode
 - node.addresses
 - node.port

@@ -50,27 +50,8 @@ func proxyVariants(t *testing.T) map[string]objects {
 // TestProxyDisabled: nobody gets a service proxy who has not asked for one, and who has gets the
 // same server; with values of a chart that had none, too.
 func TestProxyDisabled(t *testing.T) {
-	without, with := rendered(t, nil), rendered(t, valuesOf(t, "proxy: {enabled: true, "+apiHost+"}"))
-	for key, o := range without {
-		if o.name() == proxyName {
-			t.Errorf("%s is rendered", key)
-		}
-		if diff := cmp.Diff(o, with[key]); diff != "" {
-			t.Errorf("%s without and with a proxy (-without +with):\n%s", key, diff)
-		}
-	}
-	for _, given := range []string{"{}", "proxy: {enabled: true, api: {host: 10.0.0.1, port: 443}, config: {masqueradeAll: true}}"} {
-		c := loaded(t)
-		delete(c.Values, "proxy")
-		reused, _, err := renderChart(t, c, "kube-system", valuesOf(t, given), clusterOf("v1.36.0"))
-		if err != nil {
-			t.Errorf("--reuse-values with %s: %v", given, err)
-			continue
-		}
-		if diff := cmp.Diff(rendered(t, valuesOf(t, given)), reused); diff != "" {
-			t.Errorf("with %s (-values of this chart +reused):\n%s", given, diff)
-		}
-	}
+	of := optional{name: proxyName, section: "proxy", enabled: "proxy: {enabled: true, " + apiHost + "}"}
+	of.test(t, "proxy: {enabled: true, api: {host: 10.0.0.1, port: 443}, config: {masqueradeAll: true}}")
 }
 
 // TestProxyRefused: settings that can't be are refused before anything is there.

@@ -31,27 +31,8 @@ func slicesOf(t *testing.T, values string) objects {
 // TestSlicesDisabled: nobody gets a controller who has not asked for one, and who
 // has gets the same server; with values of a chart that had none, too.
 func TestSlicesDisabled(t *testing.T) {
-	without, with := rendered(t, nil), rendered(t, valuesOf(t, "controller: {slices: {enabled: true}}"))
-	for key, o := range without {
-		if o.name() == slicesName {
-			t.Errorf("%s is rendered", key)
-		}
-		if diff := cmp.Diff(o, with[key]); diff != "" {
-			t.Errorf("%s without and with a controller (-without +with):\n%s", key, diff)
-		}
-	}
-	for _, given := range []string{"{}", "controller: {slices: {enabled: true, config: {concurrentSyncs: 9}}}"} {
-		c := loaded(t)
-		delete(c.Values, "controller")
-		reused, _, err := renderChart(t, c, "kube-system", valuesOf(t, given), clusterOf("v1.36.0"))
-		if err != nil {
-			t.Errorf("--reuse-values with %s: %v", given, err)
-			continue
-		}
-		if diff := cmp.Diff(rendered(t, valuesOf(t, given)), reused); diff != "" {
-			t.Errorf("with %s (-values of this chart +reused):\n%s", given, diff)
-		}
-	}
+	of := optional{name: slicesName, section: "controller", enabled: "controller: {slices: {enabled: true}}"}
+	of.test(t, "controller: {slices: {enabled: true, config: {concurrentSyncs: 9}}}")
 }
 
 // TestSlicesRefused: settings that can't be are refused before anything is there.

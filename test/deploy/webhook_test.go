@@ -53,34 +53,10 @@ func hookIn(t *testing.T, namespace string, values map[string]any) objects {
 }
 
 // TestWebhookDisabled: nobody gets a webhook who has not asked for one, and who
-// has gets the same server.
+// has gets the same server; with values of a chart that had none, too.
 func TestWebhookDisabled(t *testing.T) {
-	without, with := rendered(t, nil), rendered(t, valuesOf(t, "webhook: {enabled: true}"))
-	for key, o := range without {
-		if o.name() == hookName {
-			t.Errorf("%s is rendered", key)
-		}
-		if diff := cmp.Diff(o, with[key]); diff != "" {
-			t.Errorf("%s without and with a webhook (-without +with):\n%s", key, diff)
-		}
-	}
-}
-
-// TestWebhookReusedValues: an upgrade with the values of a chart that had no
-// webhook gives what one with this chart's does.
-func TestWebhookReusedValues(t *testing.T) {
-	for _, given := range []string{"{}", "webhook: {enabled: true}", "webhook: {enabled: true, config: {deny: [pod-fqdn-too-long]}}"} {
-		c := loaded(t)
-		delete(c.Values, "webhook")
-		reused, _, err := renderChart(t, c, "kube-system", valuesOf(t, given), clusterOf("v1.36.0"))
-		if err != nil {
-			t.Errorf("--reuse-values with %s: %v", given, err)
-			continue
-		}
-		if diff := cmp.Diff(rendered(t, valuesOf(t, given)), reused); diff != "" {
-			t.Errorf("with %s (-values of this chart +reused):\n%s", given, diff)
-		}
-	}
+	of := optional{name: hookName, section: "webhook", enabled: "webhook: {enabled: true}"}
+	of.test(t, "webhook: {enabled: true, config: {deny: [pod-fqdn-too-long]}}")
 }
 
 // TestWebhookVersion: the chart is for older clusters, too, the webhook is not.

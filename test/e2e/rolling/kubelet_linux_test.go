@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
+
+	"portolan.dev/portolan/test/e2e/nodens"
 )
 
 // probe is a readiness probe over HTTP.
@@ -114,16 +116,16 @@ func (k *kubelet) start(p *pod) error {
 		}
 	})
 	link := fmt.Sprintf("pod%d", k.made)
-	err = ip(
+	err = nodens.IP(
 		fmt.Sprintf("link add %s type veth peer name eth0 netns %d", link, p.cmd.Process.Pid),
-		"address add "+gatewayIP+"/32 dev "+link, "link set "+link+" up", "route add "+p.address+"/32 dev "+link,
+		"address add "+nodens.GatewayIP+"/32 dev "+link, "link set "+link+" up", "route add "+p.address+"/32 dev "+link,
 	)
 	if err != nil {
 		return err
 	}
 	for _, line := range []string{
 		"link set lo up", "address add " + p.address + "/32 dev eth0", "link set eth0 up",
-		"route add " + gatewayIP + " dev eth0", "route add default via " + gatewayIP,
+		"route add " + nodens.GatewayIP + " dev eth0", "route add default via " + nodens.GatewayIP,
 	} {
 		in := fmt.Sprintf("nsenter --net=/proc/%d/ns/net ip %s", p.cmd.Process.Pid, line)
 		if out, err := exec.Command("sh", "-c", in).CombinedOutput(); err != nil {

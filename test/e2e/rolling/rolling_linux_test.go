@@ -22,6 +22,7 @@ import (
 	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
+	"portolan.dev/portolan/test/e2e/nodens"
 	"portolan.dev/portolan/test/program"
 )
 
@@ -156,7 +157,7 @@ func prepareCluster(t *testing.T, control *controlplane.ControlPlane) (kubeconfi
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeIP}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodens.NodeIP}}
 	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func startKubeProxy(t *testing.T, control *controlplane.ControlPlane) {
 // kubeconfigForPods returns a kubeconfig with an address of the API server that Pods reach.
 func kubeconfigForPods(t *testing.T, control *controlplane.ControlPlane) (file string) {
 	t.Helper()
-	l, err := net.Listen("tcp", nodeIP+":0")
+	l, err := net.Listen("tcp", nodens.NodeIP+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

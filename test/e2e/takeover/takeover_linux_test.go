@@ -20,6 +20,7 @@ import (
 	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
+	"portolan.dev/portolan/test/e2e/nodens"
 	"portolan.dev/portolan/test/program"
 )
 
@@ -206,7 +207,7 @@ func createObjects(t *testing.T, control *controlplane.ControlPlane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeIP}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodens.NodeIP}}
 	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -109,8 +110,12 @@ func (a assembly) proxy() (*daemon.Config, error) {
 func (a assembly) addProxy(cfg *daemon.Config) error {
 	store := cluster.NewStore()
 	var src *source.Source
+	loaded := func() { daemon.SettleMemory(daemon.FrequentGC) }
+	if len(cfg.Parts) > 0 { // clients of DNS wait for answers
+		loaded = debug.FreeOSMemory
+	}
 	proxy, err := proxyapp.New(proxyapp.Config{
-		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.FrequentGC) },
+		Settings: a.settings, Store: store, Log: a.log, Loaded: loaded,
 		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) }, Warn: a.warnOwners(),
 	})
 	if err != nil {

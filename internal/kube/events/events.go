@@ -63,12 +63,23 @@ func (w *Writer) Warn(ctx context.Context, e Event) error {
 	}
 	now := time.Now()
 	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.Service.Namespace, Name: fmt.Sprintf("%s.%x", e.Service.Name, now.UnixNano())},
-		EventTime:  metav1.NewMicroTime(now), Type: corev1.EventTypeWarning,
-		ReportingController: w.controller, ReportingInstance: e.Node[:min(len(e.Node), maxInstance)],
-		Reason: e.Reason, Action: e.Action, Note: strings.ToValidUTF8(e.Note[:min(len(e.Note), maxNote)], ""),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: e.Service.Namespace,
+			Name:      fmt.Sprintf("%s.%x", e.Service.Name, now.UnixNano()),
+		},
+		EventTime:           metav1.NewMicroTime(now),
+		Type:                corev1.EventTypeWarning,
+		ReportingController: w.controller,
+		ReportingInstance:   e.Node[:min(len(e.Node), maxInstance)],
+		Reason:              e.Reason,
+		Action:              e.Action,
+		Note:                strings.ToValidUTF8(e.Note[:min(len(e.Note), maxNote)], ""),
 		Regarding: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Service", Namespace: e.Service.Namespace, Name: e.Service.Name, UID: uid(ctx, client, e.Service),
+			APIVersion: "v1",
+			Kind:       "Service",
+			Namespace:  e.Service.Namespace,
+			Name:       e.Service.Name,
+			UID:        uid(ctx, client, e.Service),
 		},
 	}
 	if _, err := client.EventsV1().Events(e.Service.Namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {

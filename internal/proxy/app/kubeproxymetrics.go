@@ -37,9 +37,13 @@ const byFamily = "ip_family"
 
 func newKubeProxyMetrics() *kubeProxyMetrics {
 	m := &kubeProxyMetrics{
-		families:         []cluster.AddressType{cluster.IPv4, cluster.IPv6}[:len(families())],
-		queuedAt:         gaugeVec("sync_proxy_rules_last_queued_timestamp_seconds", "When a change was last queued.", byFamily),
-		syncedAt:         gaugeVec("sync_proxy_rules_last_timestamp_seconds", "When the kernel last got all changes.", byFamily),
+		families: []cluster.AddressType{cluster.IPv4, cluster.IPv6}[:len(families())],
+		queuedAt: gaugeVec(
+			"sync_proxy_rules_last_queued_timestamp_seconds",
+			"When a change was last seen.",
+			byFamily,
+		),
+		syncedAt:         gaugeVec("sync_proxy_rules_last_timestamp_seconds", "When the kernel last got all.", byFamily),
 		endpointsPending: gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of endpoints that the kernel lacks."),
 		servicesPending:  gauge("sync_proxy_rules_service_changes_pending", "Changes of Services that the kernel lacks."),
 		noLocal: gaugeVec("sync_proxy_rules_no_local_endpoints_total",
@@ -48,7 +52,11 @@ func newKubeProxyMetrics() *kubeProxyMetrics {
 			"Changes of endpoints. Those of a Service that come together count once.")),
 		servicesTotal: prometheus.NewCounter(counterOpts("sync_proxy_rules_service_changes_total",
 			"Changes of Services. Those of one that come together count once.")),
-		failures: counterVec("sync_proxy_rules_nftables_sync_failures_total", "Transactions that failed. They are retried.", byFamily),
+		failures: counterVec(
+			"sync_proxy_rules_nftables_sync_failures_total",
+			"Transactions that failed. They are retried.",
+			byFamily,
+		),
 		cleanups: counterVec("sync_proxy_rules_nftables_cleanup_failures_total",
 			"Always 0: what is stale is removed in the transaction that makes it so.", byFamily),
 		healthz: counterVec("proxy_healthz_total", "Responses of /healthz.", "code"),
@@ -59,7 +67,11 @@ func newKubeProxyMetrics() *kubeProxyMetrics {
 	short := prometheus.ExponentialBuckets(0.001, 2, 15)
 	m.sync = histogramVec("sync_proxy_rules_duration_seconds", "Time to compile and program changes.", short)
 	m.full = histogramVec("sync_full_proxy_rules_duration_seconds", "The same where the whole table was compared.", short)
-	m.partial = histogramVec("sync_partial_proxy_rules_duration_seconds", "The same where only changes were programmed.", short)
+	m.partial = histogramVec(
+		"sync_partial_proxy_rules_duration_seconds",
+		"The same where only changes were programmed.",
+		short,
+	)
 	m.passes = histogramVec("conntrack_reconciler_sync_duration_seconds",
 		"Time to look for stale entries of connection tracking.", short)
 	m.programming = histogramVec("network_programming_duration_seconds",

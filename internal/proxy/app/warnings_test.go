@@ -44,7 +44,7 @@ func TestWarnings(t *testing.T) {
 			p.reportCheck(web, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			go p.warnings.run(ctx)
+			go func() { _ = p.warnings.run(ctx) }()
 			synctest.Wait()
 			want := Warning{web, "node-1", "FailedToStartServiceHealthcheck", "Listen", "node node-1: the port is taken"}
 			if len(got) != maxWarnings || got[0] != want {
@@ -63,7 +63,7 @@ func TestNoWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWarnings(nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
-		go w.run(ctx)
+		go func() { _ = w.run(ctx) }()
 		w.put(Warning{})
 		synctest.Wait()
 		if n := len(w.waiting); n > 0 {

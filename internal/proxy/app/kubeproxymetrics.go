@@ -43,7 +43,8 @@ func newKubeProxyMetrics() *kubeProxyMetrics {
 			"When a change was last seen.",
 			byFamily,
 		),
-		syncedAt:         gaugeVec("sync_proxy_rules_last_timestamp_seconds", "When the kernel last got all.", byFamily),
+		syncedAt: gaugeVec("sync_proxy_rules_last_timestamp_seconds",
+			"When the kernel last got all.", byFamily),
 		endpointsPending: gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of endpoints that the kernel lacks."),
 		servicesPending:  gauge("sync_proxy_rules_service_changes_pending", "Changes of Services that the kernel lacks."),
 		noLocal: gaugeVec("sync_proxy_rules_no_local_endpoints_total",
@@ -66,7 +67,8 @@ func newKubeProxyMetrics() *kubeProxyMetrics {
 	}
 	short := prometheus.ExponentialBuckets(0.001, 2, 15)
 	m.sync = histogramVec("sync_proxy_rules_duration_seconds", "Time to compile and program changes.", short)
-	m.full = histogramVec("sync_full_proxy_rules_duration_seconds", "The same where the whole table was compared.", short)
+	m.full = histogramVec("sync_full_proxy_rules_duration_seconds",
+		"The same where the whole table was compared.", short)
 	m.partial = histogramVec(
 		"sync_partial_proxy_rules_duration_seconds",
 		"The same where only changes were programmed.",

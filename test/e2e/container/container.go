@@ -28,6 +28,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"portolan.dev/portolan/test/e2e/namespace"
 	"portolan.dev/portolan/test/e2e/process"
 )
 
@@ -104,7 +105,7 @@ func (c Config) Process() (*process.Process, error) {
 	p := plan{Config: c}
 	p.Network = nil
 	if c.Network != nil {
-		p.NetworkFile = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), c.Network.pod.Fd())
+		p.NetworkFile = c.Network.pod.Path()
 	}
 	for _, name := range c.Capabilities {
 		number, ok := capabilities[name]
@@ -171,11 +172,12 @@ func runEnter(text string) error {
 		return err
 	}
 	if p.NetworkFile != "" {
-		if err := enterNetwork(p.NetworkFile); err != nil {
+		if err := namespace.Enter(p.NetworkFile); err != nil {
 			return err
 		}
 	}
-	if err := p.enterRoot(); err != nil {
+	files := FileSystem{Root: p.Root, Mounts: p.Mounts}
+	if err := files.Enter(); err != nil {
 		return err
 	}
 	if err := p.dropPrivileges(); err != nil {
@@ -184,33 +186,37 @@ func runEnter(text string) error {
 	return &fs.PathError{Op: "exec", Path: p.Args[0], Err: unix.Exec(p.Args[0], p.Args, p.Env)}
 }
 
-func enterNetwork(file string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
+// FileSystem is what a container sees of files.
+type FileSystem struct {
+	// Root is the directory of the image's files. Directories and files that Mounts need
+	// are made in it.
+	Root     string
+	Writable bool    // the root is
+	Mounts   []Mount // in this order
 }
 
-// enterRoot makes the container's root the only file system there is.
-func (p *plan) enterRoot() error {
+// Enter makes the file system the only one that there is for the process, which must have a
+// mount namespace of its own and be the first of its PID namespace: /proc shows that one.
+func (f FileSystem) Enter() error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
 		return err
 	}
-	if err := mount(p.Root, p.Root, "", unix.MS_BIND); err != nil {
+	if err := mount(f.Root, f.Root, "", unix.MS_BIND); err != nil {
 		return err
 	}
-	proc := filepath.Join(p.Root, "proc")
+	proc := filepath.Join(f.Root, "proc")
 	if err := os.MkdirAll(proc, 0o755); err != nil {
 		return err
 	}
 	if err := mount("proc", proc, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC); err != nil {
 		return err
 	}
-	mounted := []string{p.Root}
-	for _, m := range p.Mounts {
-		target := filepath.Join(p.Root, m.Target)
+	var mounted []string
+	if !f.Writable {
+		mounted = append(mounted, f.Root)
+	}
+	for _, m := range f.Mounts {
+		target := filepath.Join(f.Root, m.Target)
 		if err := makeMountPoint(m.Source, target); err != nil {
 			return err
 		}
@@ -226,7 +232,7 @@ func (p *plan) enterRoot() error {
 			return err
 		}
 	}
-	if err := os.Chdir(p.Root); err != nil {
+	if err := os.Chdir(f.Root); err != nil {
 		return err
 	}
 	// With the same directory twice, the old root is on top of the new one; see

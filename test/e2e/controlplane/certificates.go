@@ -43,11 +43,14 @@ func newAuthority() (*authority, error) {
 	return &authority{cert, key, pemBlock("CERTIFICATE", der)}, err
 }
 
-// server makes a certificate for a server on loopback, and on one more address.
-func (a *authority) server(at netip.Addr) (pair, error) {
+// server makes a certificate for a server on loopback, and on more addresses.
+func (a *authority) server(at ...netip.Addr) (pair, error) {
 	t := template(pkix.Name{CommonName: "localhost"})
 	t.DNSNames = []string{"localhost"}
-	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, at.AsSlice()}
+	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, addr := range at {
+		t.IPAddresses = append(t.IPAddresses, addr.AsSlice())
+	}
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	return a.sign(t)
 }
@@ -99,7 +102,7 @@ func (c *ControlPlane) writeKeys() error {
 	if c.authority, err = newAuthority(); err != nil {
 		return err
 	}
-	serving, err := c.authority.server(c.serviceAddress)
+	serving, err := c.authority.server(c.serviceAddress, c.options.Address)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
-// Package controlplane runs a real Kubernetes control plane on loopback: etcd,
+// Package controlplane runs a real Kubernetes control plane, by default on loopback: etcd,
 // kube-apiserver and, where asked for, kube-controller-manager, built from
-// their modules. There is no kubelet: Pods are objects only.
+// their modules. There is no kubelet: Pods are objects only, unless the test adds nodes.
 package controlplane
 
 import (
@@ -36,6 +36,9 @@ type Options struct {
 	Without []string
 	// ControllerFlags follow those that kube-controller-manager always gets.
 	ControllerFlags []string
+	// Address is the IPv4 address on which the API server listens; 127.0.0.1 when it is the zero
+	// value. If it is not of loopback, the Service of the API server has it as its endpoint.
+	Address netip.Addr
 	// ServiceCIDRs are DefaultServiceCIDRs when empty.
 	ServiceCIDRs string
 	// APIServerFlags follow those that kube-apiserver always gets.
@@ -70,6 +73,9 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.ServiceCIDRs == "" {
 		options.ServiceCIDRs = DefaultServiceCIDRs
 	}
+	if !options.Address.IsValid() {
+		options.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
 	binaries, err := Prepare(ctx, options.Log)
 	if err != nil {
 		return nil, err
@@ -90,7 +96,7 @@ func (c *ControlPlane) start(ctx context.Context) (err error) {
 	if c.dir, err = os.MkdirTemp("", "portolan-e2e-"); err != nil {
 		return err
 	}
-	if c.port, err = reservePort(); err != nil {
+	if c.port, err = reservePort(c.options.Address); err != nil {
 		return err
 	}
 	if err := c.writeKeys(); err != nil {
@@ -144,7 +150,6 @@ func (c *ControlPlane) apiServerFlags() []string {
 		"--secure-port=" + port,
 		"--permit-port-sharing",
 		"--advertise-address=" + host,
-		"--endpoint-reconciler-type=none", // no endpoint is on loopback
 		"--tls-cert-file=" + c.file("server.crt"),
 		"--tls-private-key-file=" + c.file("server.key"),
 		"--client-ca-file=" + c.file("ca.crt"),
@@ -153,6 +158,9 @@ func (c *ControlPlane) apiServerFlags() []string {
 		"--service-account-signing-key-file=" + c.file("accounts.key"),
 		"--authorization-mode=RBAC",
 		"--service-cluster-ip-range=" + c.options.ServiceCIDRs,
+	}
+	if c.options.Address.IsLoopback() {
+		flags = append(flags, "--endpoint-reconciler-type=none") // no endpoint is on loopback
 	}
 	if !c.options.ControllerManager {
 		// Nobody makes the accounts that Pods would wait for.

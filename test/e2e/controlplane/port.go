@@ -2,14 +2,13 @@ package controlplane
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// port holds a port of loopback for a server that shares ports (SO_REUSEPORT):
+// port holds a port of an address of this machine for a server that shares ports (SO_REUSEPORT):
 // the socket is bound and never listens, so that the server gets all
 // connections, and nobody else gets the port while the server is down.
 type port struct {
@@ -17,23 +16,23 @@ type port struct {
 	fd   int
 }
 
-func reservePort() (*port, error) {
+func reservePort(on netip.Addr) (*port, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	p := &port{fd: fd}
-	if err := p.bind(); err != nil {
+	if err := p.bind(on); err != nil {
 		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
 	return p, nil
 }
 
-func (p *port) bind() error {
+func (p *port) bind(on netip.Addr) error {
 	if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
-	if err := unix.Bind(p.fd, &unix.SockaddrInet4{Addr: [4]byte(net.IPv4(127, 0, 0, 1).To4())}); err != nil {
+	if err := unix.Bind(p.fd, &unix.SockaddrInet4{Addr: on.As4()}); err != nil {
 		return os.NewSyscallError("bind", err)
 	}
 	name, err := unix.Getsockname(p.fd)

@@ -1,0 +1,87 @@
+//go:build linux
+
+// Package namespace makes network namespaces that last as long as a file is open, and
+// runs functions in them (network_namespaces(7)).
+package namespace
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Network is a network namespace.
+type Network struct{ file *os.File }
+
+// New makes a network namespace. Its loopback device is down.
+func New() (*Network, error) {
+	n := new(Network)
+	err := onOwnThread(func() (err error) {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return os.NewSyscallError("unshare", err)
+		}
+		n.file, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// Path is the file of the namespace, for other processes too, while this one has it open.
+func (n *Network) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
+
+// Close gives the namespace back. It ends with the processes and sockets in it.
+func (n *Network) Close() error { return n.file.Close() }
+
+// Do runs f in the namespace. Sockets and processes that f makes stay there; functions
+// that f starts as goroutines are not in it.
+func (n *Network) Do(f func() error) error {
+	return onOwnThread(func() error {
+		if err := enter(n.file); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// Enter moves the thread of the caller into the namespace with this path. The caller must
+// have locked it.
+func Enter(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return enter(f)
+}
+
+func enter(f *os.File) error {
+	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
+}
+
+// onOwnThread runs f on a thread that ends with it.
+func onOwnThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: it is not as the others
+		done <- f()
+	}()
+	return <-done
+}
+
+// IP runs the commands of ip(8), such as "link set lo up", in the namespace of the caller's
+// thread.
+func IP(commands ...string) error {
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip -batch: %w: %s\n%s", err, out, strings.Join(commands, "\n"))
+	}
+	return nil
+}

@@ -1,8 +1,8 @@
 # Short names for what is done often.
 
-MODULES := . bench test/e2e test/deploy test/attack
+MODULES := . bench test/e2e test/deploy test/attack test/upstream
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-proxy bench-secondaries
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-proxy bench-secondaries conformance-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ check: ## vet and the tests without the race detector
 
 attack: ## each attack for 30 seconds, with what the server used; as root; docs/security.md
 	cd test/attack && go test -count=1 -v -time 30s -timeout 30m .
+
+conformance-proxy: ## Kubernetes' tests of Services with kube-proxy and with the service proxy, as root; docs/proxy-e2e.md
+	cd test/upstream && go run ./cmd/conformance $(CONFORMANCEFLAGS)
 
 FUZZTIME ?= 10m
 fuzz: ## each fuzz target in turn, for FUZZTIME

@@ -1,0 +1,305 @@
+//go:build linux
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/retry"
+
+	"portolan.dev/portolan/test/e2e/controlplane"
+	"portolan.dev/portolan/test/e2e/namespace"
+	"portolan.dev/portolan/test/e2e/process"
+	"portolan.dev/portolan/test/upstream/node"
+)
+
+// ClusterCIDRs are the ranges of Pod addresses of all nodes.
+const ClusterCIDRs = "10.244.0.0/16,fd00:10:244::/56"
+
+// bridge is the network of the nodes.
+const bridge = "cluster"
+
+var (
+	hostAddresses = []netip.Addr{netip.MustParseAddr("10.0.0.254"), netip.MustParseAddr("fd00:10::254")}
+	dnsAddress    = netip.MustParseAddr("10.96.0.10")
+)
+
+// Proxy is a service proxy.
+type Proxy string
+
+// The service proxies.
+const (
+	KubeProxy Proxy = "kube-proxy" // in nftables mode
+	Portolan  Proxy = "portolan"
+)
+
+// Config describes a cluster.
+type Config struct {
+	Programs *Programs
+	Proxy    Proxy
+	Nodes    int // named node-1 and so on, in zones-1 to zone-3 in turn
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	*controlplane.ControlPlane
+	config    Config
+	dir       string // of the nodes
+	scheduler process.Process
+	dns       process.Process
+	nodes     []*node.Node
+}
+
+// Start starts a cluster and waits until all nodes are ready and the DNS server answers, half a
+// minute.
+func Start(ctx context.Context, config Config) (*Cluster, error) {
+	c := &Cluster{config: config}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("cluster: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) (err error) {
+	if c.dir, err = os.MkdirTemp("", "cluster-"); err != nil {
+		return err
+	}
+	if err := makeNetwork(); err != nil {
+		return err
+	}
+	c.ControlPlane, err = controlplane.Start(ctx, controlplane.Options{
+		Address:           hostAddresses[0],
+		ControllerManager: true,
+		ControllerFlags:   []string{"--controllers=*"},
+		APIServerFlags: []string{
+			"--kubelet-preferred-address-types=InternalIP", "--allow-privileged=true",
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.startScheduler(); err != nil {
+		return err
+	}
+	if err := c.startDNS(ctx); err != nil {
+		return err
+	}
+	for i := range c.config.Nodes {
+		if err := c.startNode(ctx, i+1); err != nil {
+			return err
+		}
+	}
+	return c.awaitNodes(ctx)
+}
+
+// makeNetwork makes the bridge, with an address of this machine.
+func makeNetwork() error {
+	commands := []string{"link set lo up", "link add " + bridge + " type bridge", "link set " + bridge + " up"}
+	for _, addr := range hostAddresses {
+		commands = append(commands, "address add "+prefix(addr).String()+" dev "+bridge+" "+nodad(addr))
+	}
+	if err := namespace.IP(commands...); err != nil {
+		return err
+	}
+	// Packets between nodes are forwarded by address, and no firewall of a bridge sees them.
+	for name, value := range map[string]string{
+		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/conf/all/send_redirects": "0",
+		"ipv4/conf/" + bridge + "/send_redirects": "0",
+	} {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
+		err := os.WriteFile(filepath.Join("/proc/sys/net/bridge", name), []byte("0"), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// prefix is the network of the nodes, with an address in it.
+func prefix(addr netip.Addr) netip.Prefix {
+	if addr.Is4() {
+		return netip.PrefixFrom(addr, 24)
+	}
+	return netip.PrefixFrom(addr, 64)
+}
+
+func nodad(addr netip.Addr) string {
+	if addr.Is4() {
+		return ""
+	}
+	return "nodad"
+}
+
+func (c *Cluster) startScheduler() error {
+	c.scheduler = process.Process{
+		Path: c.config.Programs.Scheduler, Log: filepath.Join(c.dir, "scheduler.log"),
+		Args: []string{
+			"--kubeconfig=" + c.Kubeconfig(), "--leader-elect=false", "--bind-address=127.0.0.1",
+		},
+	}
+	return c.scheduler.Start()
+}
+
+// startDNS runs the DNS server beside the control plane, behind the Service that Pods ask.
+func (c *Cluster) startDNS(ctx context.Context) error {
+	listen := netip.AddrPortFrom(hostAddresses[0], 53)
+	c.dns = process.Process{
+		Path: c.config.Programs.Portolan, Log: filepath.Join(c.dir, "dns.log"),
+		Args: []string{"serve", "--kubeconfig", c.Kubeconfig(), "--listen", listen.String(), "--admin", ""},
+	}
+	if err := c.dns.Start(); err != nil {
+		return err
+	}
+	const name = "kube-dns"
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		ClusterIP: dnsAddress.String(), Ports: []corev1.ServicePort{
+			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(53)},
+			{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(53)},
+		},
+	}}
+	always := func(error) bool { return ctx.Err() == nil }
+	// There is a range of addresses a moment after the API server is ready.
+	if err := retry.OnError(retry.DefaultBackoff, always, func() error {
+		_, err := c.Client().CoreV1().Services(metav1.NamespaceSystem).Create(ctx, service, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("dns"), Port: new(int32(53)), Protocol: new(corev1.ProtocolUDP)},
+			{Name: new("dns-tcp"), Port: new(int32(53)), Protocol: new(corev1.ProtocolTCP)},
+		},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{hostAddresses[0].String()}}},
+	}
+	_, err := c.Client().DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Create(ctx, slice, metav1.CreateOptions{})
+	return err
+}
+
+// zones is how many zones the nodes are in, with the labels of cloud providers.
+const zones = 3
+
+// startNode creates a Node and starts what it describes. The addresses follow from its number.
+func (c *Cluster) startNode(ctx context.Context, number int) error {
+	name := "node-" + strconv.Itoa(number)
+	addresses := []netip.Addr{
+		netip.AddrFrom4([4]byte{10, 0, 0, byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd00:10::%x", number)),
+	}
+	podCIDRs := []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(number), 0}), 24),
+		netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%x::/64", number)),
+	}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelHostname: name, corev1.LabelTopologyRegion: "region-1",
+		corev1.LabelTopologyZone: "zone-" + strconv.Itoa((number-1)%zones+1),
+	}}}
+	var routes []string
+	config := node.Config{
+		Name: name, Dir: filepath.Join(c.dir, name), Kubeconfig: c.Kubeconfig(), Gateways: hostAddresses, PodCIDRs: podCIDRs,
+		ClusterDNS: dnsAddress, Images: c.config.Programs.Images, Kubelet: c.config.Programs.Kubelet, Proxy: c.proxy(name),
+	}
+	for i, cidr := range podCIDRs {
+		object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
+		routes = append(routes, "route add "+cidr.String()+" via "+addresses[i].String()+" dev "+bridge)
+		config.Addresses = append(config.Addresses, prefix(addresses[i]))
+	}
+	object.Spec.PodCIDR = object.Spec.PodCIDRs[0]
+	if _, err := c.Client().CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if err := errors.Join(namespace.IP(routes...), os.Mkdir(config.Dir, 0o755)); err != nil {
+		return err
+	}
+	n, err := node.Start(config, bridge)
+	if err == nil {
+		c.nodes = append(c.nodes, n)
+	}
+	return err
+}
+
+// proxy is the command of a node's service proxy. Sizes and times of connection tracking stay as
+// they are.
+func (c *Cluster) proxy(nodeName string) []string {
+	if c.config.Proxy == Portolan {
+		return []string{
+			c.config.Programs.Portolan, "proxy", "--kubeconfig", c.Kubeconfig(), "--node-name", nodeName,
+			"--cluster-cidr", ClusterCIDRs,
+		}
+	}
+	return []string{
+		c.config.Programs.KubeProxy, "--proxy-mode=nftables", "--kubeconfig=" + c.Kubeconfig(),
+		"--hostname-override=" + nodeName, "--cluster-cidr=" + ClusterCIDRs, "--conntrack-max-per-core=0",
+		"--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
+	}
+}
+
+// awaitNodes waits until all nodes are ready.
+func (c *Cluster) awaitNodes(ctx context.Context) error {
+	const patience = 3 * time.Minute
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		nodes, err := c.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err == nil {
+			ready := 0
+			for _, n := range nodes.Items {
+				if isReady(&n) {
+					ready++
+				}
+			}
+			if ready == c.config.Nodes {
+				return nil
+			}
+			err = fmt.Errorf("%d of %d nodes are ready", ready, c.config.Nodes)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Dir is the directory with the logs of all nodes, until Close.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Close ends the cluster and removes its files.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, n.Close())
+	}
+	c.dns.Stop(0)
+	c.scheduler.Stop(0)
+	if c.ControlPlane != nil {
+		errs = append(errs, c.ControlPlane.Close())
+	}
+	_ = namespace.IP("link delete " + bridge) // it may not have been made
+	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+}

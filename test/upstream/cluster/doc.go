@@ -1,0 +1,10 @@
+// Package cluster runs a cluster of several nodes on one machine, on which end-to-end tests of
+// Kubernetes can run: a real API server with its controllers and its scheduler, real kubelets, and
+// a service proxy on each node. Portolan serves its DNS.
+//
+//	network namespace of the caller                        of each node
+//	  API server, controllers, scheduler, DNS server         kubelet, proxy, Pods
+//	  bridge "cluster" 10.0.0.254, fd00:10::254  ── veth ──  10.0.0.N, fd00:10::N
+//
+// The caller must be in a network namespace of its own (see Isolate).
+package cluster

@@ -235,19 +235,18 @@ func (c *Cluster) startNode(ctx context.Context, number int) error {
 	return err
 }
 
-// proxy is the command of a node's service proxy. Sizes and times of connection tracking stay as
-// they are.
+// proxy is the command of a node's service proxy. Both have their pages at kube-proxy's addresses.
 func (c *Cluster) proxy(nodeName string) []string {
 	if c.config.Proxy == Portolan {
 		return []string{
 			c.config.Programs.Portolan, "proxy", "--kubeconfig", c.Kubeconfig(), "--node-name", nodeName,
-			"--cluster-cidr", ClusterCIDRs,
+			"--cluster-cidr", ClusterCIDRs, "--admin", "127.0.0.1:10249",
 		}
 	}
 	return []string{
 		c.config.Programs.KubeProxy, "--proxy-mode=nftables", "--kubeconfig=" + c.Kubeconfig(),
-		"--hostname-override=" + nodeName, "--cluster-cidr=" + ClusterCIDRs, "--conntrack-max-per-core=0",
-		"--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
+		"--hostname-override=" + nodeName, "--cluster-cidr=" + ClusterCIDRs,
+		"--conntrack-max-per-core=0", // it is of the machine
 	}
 }
 

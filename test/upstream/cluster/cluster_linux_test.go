@@ -67,7 +67,7 @@ func TestSpecs(t *testing.T) {
 	}
 	for _, spec := range specs {
 		if r, err := s.Run(t.Context(), spec); err != nil || r.State != suite.Passed {
-			t.Errorf("%s: %s: %s, %v", spec, r.State, r.Message, err)
+			t.Errorf("%s: %s: %s, %v", spec, r.State, r.Failure+r.Skipped, err)
 		}
 	}
 }

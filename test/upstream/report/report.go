@@ -20,9 +20,8 @@ import (
 type Outcome struct {
 	State suite.State
 	// Attempts is how often the spec was run until it passed, or until it was given up.
-	Attempts int `json:",omitempty"`
-	// Message is why it was skipped, or why it failed.
-	Message string `json:",omitempty"`
+	Attempts int    `json:",omitempty"`
+	Skipped  string `json:",omitempty"` // why
 }
 
 // Outcomes are those of all specs with one proxy.
@@ -100,7 +99,7 @@ func Table(kubeProxy, portolan Outcomes) string {
 		text.WriteString("\n| skipped spec | reason |\n|---|---|\n")
 	}
 	for _, spec := range skipped {
-		fmt.Fprintf(&text, "| %s | %s |\n", cell(string(spec)), cell(kubeProxy[spec].Message))
+		fmt.Fprintf(&text, "| %s | %s |\n", cell(string(spec)), cell(kubeProxy[spec].Skipped))
 	}
 	return text.String()
 }

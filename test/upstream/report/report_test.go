@@ -43,12 +43,12 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	kubeProxy := Outcomes{
 		"[sig-network] a": {State: suite.Passed, Attempts: 1},
-		"[sig-network] b": {State: suite.Failed, Attempts: 2, Message: "no answer"},
-		"[sig-network] c": {State: suite.Skipped, Message: "no a|b\nand more"},
+		"[sig-network] b": {State: suite.Failed, Attempts: 2},
+		"[sig-network] c": {State: suite.Skipped, Skipped: "no a|b\nand more"},
 	}
 	portolan := Outcomes{
 		"[sig-network] a": {State: suite.Passed, Attempts: 2},
-		"[sig-network] c": {State: suite.Skipped, Message: "no a|b"},
+		"[sig-network] c": {State: suite.Skipped, Skipped: "no a|b"},
 	}
 	want := `| | passed | failed | skipped |
 |---|---|---|---|

@@ -62,7 +62,8 @@ const (
 type Result struct {
 	Spec    Spec
 	State   State
-	Message string        // of a failure or skip
+	Failure string        // why it failed
+	Skipped string        // why it was skipped
 	Took    time.Duration // with the framework's work before and after
 }
 
@@ -107,9 +108,14 @@ func (s Suite) Run(ctx context.Context, spec Spec) (Result, error) {
 		if r.LeafNodeType != types.NodeTypeIt || name(r) != spec {
 			continue
 		}
-		result := Result{Spec: spec, State: state(r.State), Message: r.Failure.Message, Took: time.Since(start)}
-		if result.State == Passed {
+		result := Result{Spec: spec, State: state(r.State), Took: time.Since(start)}
+		switch result.State {
+		case Passed:
 			return result, os.Remove(output)
+		case Skipped:
+			result.Skipped = r.Failure.Message
+		case Failed:
+			result.Failure = r.Failure.Message
 		}
 		return result, nil
 	}

@@ -123,7 +123,7 @@ func (o *options) runProxy(ctx context.Context, programs *cluster.Programs, prox
 		_, recorded := r.outcomes[spec]
 		switch reason, unable := spec.Unable(); {
 		case unable:
-			r.outcomes[spec] = report.Outcome{State: suite.Skipped, Message: reason}
+			r.outcomes[spec] = report.Outcome{State: suite.Skipped, Skipped: reason}
 		case o.missing && recorded:
 		case spec.Alone():
 			alone = append(alone, spec)
@@ -179,6 +179,9 @@ func (r *runner) runSpec(ctx context.Context, spec suite.Spec) {
 			break
 		}
 		fmt.Printf("%s: %s: %s after %s\n", r.proxy, spec, result.State, result.Took.Round(time.Second))
+		if result.State == suite.Failed {
+			fmt.Printf("\t%s\n", strings.ReplaceAll(result.Failure, "\n", "\n\t"))
+		}
 	}
 	if ctx.Err() != nil {
 		return
@@ -186,7 +189,7 @@ func (r *runner) runSpec(ctx context.Context, spec suite.Spec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		r.outcomes[spec] = report.Outcome{State: result.State, Attempts: attempt, Message: result.Message}
+		r.outcomes[spec] = report.Outcome{State: result.State, Attempts: attempt, Skipped: result.Skipped}
 		err = r.outcomes.Write(r.file)
 	}
 	if err != nil {

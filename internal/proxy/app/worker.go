@@ -175,7 +175,9 @@ func (w *worker) standBy(err error) bool {
 	if waits && !w.standby {
 		w.cfg.Log.Info(standbyRemark, "table", w.settings.Table.Name)
 	}
-	w.standby = waits
+	if w.standby = waits; waits {
+		w.failures = backoff{} // the tables are free at any moment
+	}
 	return waits
 }
 

@@ -149,7 +149,7 @@ func (s Suite) run(ctx context.Context, kind string, args ...string) (types.Spec
 		"--kubeconfig=" + s.Kubeconfig, "--kubectl-path=" + s.Kubectl, "--provider=skeleton",
 		"--ginkgo.json-report=" + report,
 	}, args...)...)
-	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // the program is told of the death of the thread that starts it
 	defer runtime.UnlockOSThread()

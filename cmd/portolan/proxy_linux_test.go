@@ -44,6 +44,9 @@ func init() {
 		"proxy.nodePortAddresses": func(t *testing.T) {
 			wantRules(t, "nodePortAddresses: [198.51.100.0/24]", "198.51.100.7 . tcp . 30080", "192.0.2.1 . tcp")
 		},
+		"proxy.endpointChoice": func(t *testing.T) {
+			wantRules(t, "endpointChoice: client-hash", "jhash ip saddr mod 8", "192.0.2.1 . tcp . 30080 : goto masquerade-")
+		},
 		"proxy.table":       func(t *testing.T) { wantRules(t, "table: vips", "table ip vips", "portolan-proxy") },
 		"proxy.healthz":     effectOfHealthz,
 		"proxy.healthLimit": effectOfHealthLimit,

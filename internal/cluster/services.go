@@ -43,7 +43,13 @@ type ServiceSpec struct {
 	// AffinitySeconds is for how long a client's connections go to the same endpoint, with
 	// sessionAffinity ClientIP; 0 without.
 	AffinitySeconds int32
+	// EndpointChoice is the value of the annotation AnnotationEndpointChoice; empty without it.
+	EndpointChoice string
 }
+
+// AnnotationEndpointChoice is how a service proxy chooses endpoints of a Service: one of the
+// values of the key proxy.endpointChoice, which holds for Services without it.
+const AnnotationEndpointChoice = "portolan.dev/endpoint-choice"
 
 // IngressIP is an address of a load balancer.
 type IngressIP struct {

@@ -271,8 +271,8 @@ func trimServiceForProxy(s *cluster.Service) {
 		Type:      cluster.ServiceType(interned(string(s.Spec.Type))),
 		NodePorts: s.Spec.NodePorts, HealthCheckNodePort: s.Spec.HealthCheckNodePort,
 		ExternalLocal: s.Spec.ExternalLocal, InternalLocal: s.Spec.InternalLocal,
-		AffinitySeconds: s.Spec.AffinitySeconds,
-		ExternalIPs:     s.Spec.ExternalIPs, Ingress: s.Spec.Ingress, SourceRanges: s.Spec.SourceRanges,
+		AffinitySeconds: s.Spec.AffinitySeconds, EndpointChoice: interned(s.Spec.EndpointChoice),
+		ExternalIPs: s.Spec.ExternalIPs, Ingress: s.Spec.Ingress, SourceRanges: s.Spec.SourceRanges,
 	}
 	if name, ok := s.Spec.Labels[cluster.LabelProxyName]; ok {
 		spec.Labels = map[string]string{cluster.LabelProxyName: interned(name)}

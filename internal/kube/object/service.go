@@ -91,9 +91,10 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		ExternalLocal: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		InternalLocal: s.Spec.InternalTrafficPolicy != nil &&
 			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
-		TopologyMode: topologyMode(s.Annotations),
-		Deleting:     s.DeletionTimestamp != nil,
-		SourceRanges: sourceRanges(s.Spec.LoadBalancerSourceRanges),
+		TopologyMode:   topologyMode(s.Annotations),
+		Deleting:       s.DeletionTimestamp != nil,
+		SourceRanges:   sourceRanges(s.Spec.LoadBalancerSourceRanges),
+		EndpointChoice: s.Annotations[cluster.AnnotationEndpointChoice],
 	}
 	for _, text := range s.Spec.ExternalIPs {
 		if addr, bad := address(text); len(bad) == 0 {

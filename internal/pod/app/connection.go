@@ -15,6 +15,7 @@ func (i *Inspector) proxySettings() *connection.Settings {
 	p := &i.compiled.Proxy
 	return &connection.Settings{
 		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: p.Table.Pods, PodCIDRs: p.PodCIDRs,
+		Choice: p.Choice,
 	}
 }
 

@@ -100,6 +100,10 @@ type Attempt struct {
 	Kind    string `json:"kind,omitempty"`
 	Policy  string `json:"policy,omitempty"`
 	Outcome string `json:"outcome"`
+	// Choice is how one of the endpoints is chosen, if not at random, and Chosen the one that the
+	// client gets; empty if that depends on its port or address, which is not known.
+	Choice string `json:"choice,omitempty"`
+	Chosen string `json:"chosen,omitempty"`
 	// Masqueraded is why endpoints see an address of the node, not the client's.
 	Masqueraded string `json:"masqueraded,omitempty"`
 	Endpoints   []Use  `json:"endpoints"`
@@ -306,8 +310,20 @@ func (x *explainer) attempt(at frontend.Address) {
 	a.Kernel = t.kernelHas()
 	if a.Outcome == Connected {
 		a.Masqueraded = string(verdict.Masquerade)
+		a.choose(&verdict)
 	}
 	x.e.Attempts = append(x.e.Attempts, a)
+}
+
+// choose says how one of several endpoints is chosen, if not at random.
+func (a *Attempt) choose(v *frontend.Verdict) {
+	if v.Frontend == nil || v.Frontend.Choice == frontend.Random || len(v.Endpoints) < 2 {
+		return
+	}
+	a.Choice = v.Frontend.Choice.String()
+	if v.Chosen.IsValid() {
+		a.Chosen = v.Chosen.String()
+	}
 }
 
 // usesOf returns the endpoints of a port, and why a connection does not use them.

@@ -21,6 +21,8 @@ type Settings struct {
 	// NodePorts are the ranges of the addresses of node ports; none is the Node's InternalIPs.
 	NodePorts     []netip.Prefix
 	MasqueradeAll bool
+	// Choice is how endpoints are chosen of Services that do not say so.
+	Choice frontend.Choice
 	// Pods recognizes Pods on a node.
 	Pods frontend.Pods
 	// PodCIDRs: Pods are recognized by the Node's ranges, not by Pods.
@@ -29,7 +31,7 @@ type Settings struct {
 
 // nodeOf returns the node of a name for the plan. Without its Node object, it has a name only.
 func (s *Settings) nodeOf(v *cluster.View, name string) plan.Node {
-	node := plan.Node{Name: name}
+	node := plan.Node{Name: name, Choice: s.Choice}
 	n := v.Node(name)
 	if n == nil {
 		return node

@@ -83,6 +83,8 @@ func VIPs(v *cluster.View, s *Settings, node string) (all []VIP) {
 func noteOf(verdicts []plan.Verdict, at frontend.Address) (note string) {
 	for _, v := range verdicts {
 		switch {
+		case v.Reason == plan.InvalidChoice:
+			note = "the annotation " + cluster.AnnotationEndpointChoice + " has no known value"
 		case v.Address != at:
 		case v.Reason == plan.Taken:
 			return "the address is that of Service " + v.Other.String()

@@ -88,6 +88,12 @@ func (a *Attempt) write(b *strings.Builder) {
 		}
 		u.write(b)
 	}
+	switch {
+	case a.Chosen != "":
+		fmt.Fprintf(b, "  this client's connections go to %s (%s)\n", a.Chosen, a.Choice)
+	case a.Choice != "":
+		fmt.Fprintf(b, "  the client's port decides which one is used (%s)\n", a.Choice)
+	}
 	if a.Masqueraded != "" {
 		fmt.Fprintf(b, "  endpoints see an address of the node as the source (%s)\n", a.Masqueraded)
 	}

@@ -333,7 +333,9 @@ func families() []nft.Family {
 // nodeOf returns the node. Without its Node object it is what it was with it; before there was
 // one, it has no zone and, unless the settings have ranges, no addresses for node ports.
 func (w *worker) nodeOf(v *cluster.View) plan.Node {
-	node := plan.Node{Name: w.Proxy.node, Addresses: w.addrs, Zone: w.node.Zone, NodePorts: w.node.NodePorts}
+	node := plan.Node{
+		Name: w.Proxy.node, Addresses: w.addrs, Zone: w.node.Zone, NodePorts: w.node.NodePorts, Choice: w.settings.Choice,
+	}
 	if n := v.Node(w.Proxy.node); n != nil {
 		node.Zone, node.NodePorts = n.Zone, plan.Primary(n.InternalIPs)
 	}
@@ -350,7 +352,7 @@ func (w *worker) nodeOf(v *cluster.View) plan.Node {
 }
 
 func equalNodes(a, b plan.Node) bool {
-	return a.Name == b.Name && a.Zone == b.Zone && slices.Equal(a.NodePorts, b.NodePorts) &&
+	return a.Name == b.Name && a.Zone == b.Zone && a.Choice == b.Choice && slices.Equal(a.NodePorts, b.NodePorts) &&
 		slices.Equal(a.Addresses, b.Addresses)
 }
 

@@ -65,7 +65,9 @@ func (p *Pods) recognize(c *Connection) recognition {
 // Connection is a connection by its first packet.
 type Connection struct {
 	Source netip.Addr
-	To     Address
+	// SourcePort is 0 if it is not known.
+	SourcePort uint16
+	To         Address
 	// Interface is where the packet arrives; empty for connections from the node itself.
 	Interface string
 }
@@ -145,6 +147,9 @@ type Verdict struct {
 	Frontend *Frontend
 	// Endpoints are those of which one is chosen; shared with the Frontend.
 	Endpoints []netip.AddrPort
+	// Chosen is the one that is chosen by hash; not valid if the choice is random, or depends on
+	// a port of the client that is not known.
+	Chosen netip.AddrPort
 	// Masquerade holds whichever endpoint is chosen.
 	Masquerade Masquerade
 	// Hairpins are those of Endpoints that are the client itself.
@@ -277,7 +282,7 @@ func (e *Evaluator) Forward(c Connection) Verdict {
 	if m := e.masqueradeClusterIP(&c); m != NotMasqueraded {
 		v.Masquerade = m
 	}
-	v.Hairpins = e.hairpinsOf(&c, v.Endpoints)
+	v.Hairpins, v.Chosen = e.hairpinsOf(&c, v.Endpoints), f.chosen(&c, v.Endpoints)
 	return v
 }
 

@@ -108,6 +108,8 @@ type Frontend struct {
 	Sources []netip.Prefix
 	// Affinity has a client's connections go to one endpoint; nil is no affinity.
 	Affinity *Affinity
+	// Choice is how an endpoint is chosen. With Affinity it is random.
+	Choice Choice
 }
 
 // Affinity is ClientIP session affinity.
@@ -126,7 +128,7 @@ func (f *Frontend) SameFlows(o *Frontend) bool {
 
 // Equal reports whether the kernel treats the first packets of flows to f and o alike.
 func (f *Frontend) Equal(o *Frontend) bool {
-	return f.Address == o.Address && f.Policy == o.Policy && f.Empty == o.Empty &&
+	return f.Address == o.Address && f.Policy == o.Policy && f.Empty == o.Empty && f.Choice == o.Choice &&
 		slices.Equal(f.Endpoints, o.Endpoints) && slices.Equal(f.Local, o.Local) &&
 		slices.Equal(f.Sources, o.Sources) && (f.Sources == nil) == (o.Sources == nil) &&
 		(f.Affinity == o.Affinity || f.Affinity != nil && o.Affinity != nil && *f.Affinity == *o.Affinity)

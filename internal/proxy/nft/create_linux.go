@@ -23,7 +23,11 @@ const (
 // marker returns the name of a chain without rules that says which layout the table has.
 func (l *layout) marker() (string, error) {
 	h := fnv.New64a()
-	for _, c := range append(l.static(), l.affinityChains(1, 1)...) {
+	all := append(l.static(), l.affinityChains(1, 1)...)
+	for _, k := range []chains{clientHashChains, connectionHashChains} {
+		all = append(all, l.hashChains(k, k.sizeFor(1))...)
+	}
+	for _, c := range all {
 		fmt.Fprintln(h, c.name)
 		for _, r := range c.rules {
 			for _, e := range r {
@@ -146,7 +150,8 @@ func withIDs(rule []expr.Any, sets []*nftables.Set) []expr.Any {
 	return rule
 }
 
-// ensure creates the chains of affinity that entries need and that are not there.
+// ensure creates the chains of affinity and of choices by hash that entries need and that are not
+// there.
 func (t *Table) ensure(f *family, entries ...*entry) error {
 	for _, e := range entries {
 		k := e.chains()
@@ -154,7 +159,7 @@ func (t *Table) ensure(f *family, entries ...*entry) error {
 			continue
 		}
 		for _, n := range e.sizes() {
-			all := f.affinityChains(k, n)
+			all := f.lateChains(k, n)
 			all = slices.DeleteFunc(all, func(c chain) bool {
 				_, ok := f.chains[c.name]
 				return ok
@@ -168,7 +173,7 @@ func (t *Table) ensure(f *family, entries ...*entry) error {
 	return t.flush()
 }
 
-// prune removes the chains of session affinity that no entry of a family uses any more.
+// prune removes the chains of session affinity and of choices by hash that no entry of a family uses any more.
 func (t *Table) prune(f *family) error {
 	used := make(map[sized]struct{})
 	for _, e := range f.entries {
@@ -184,7 +189,7 @@ func (t *Table) prune(f *family) error {
 		}
 	}
 	for s := range unused {
-		for _, c := range slices.Backward(f.affinityChains(s.chains, s.size)) { // those that name others first
+		for _, c := range slices.Backward(f.lateChains(s.chains, s.size)) { // those that name others first
 			if _, ok := f.chains[c.name]; ok {
 				t.conn.DelChain(&nftables.Chain{Name: c.name, Table: f.table})
 				delete(f.chains, c.name)

@@ -51,6 +51,9 @@ func newEntry(f *frontend.Frontend, before *entry) *entry {
 	if before == nil {
 		before = new(entry)
 	}
+	if f.Choice != frontend.Random && f.Affinity == nil {
+		before = &entry{slots: first(f.Endpoints), local: first(f.Local)} // the order counts, not what was
+	}
 	e := &entry{Frontend: f, slots: place(before.slots, first(f.Endpoints))}
 	if f.Policy == frontend.ExternalLocal {
 		e.local = place(before.local, first(f.Local))
@@ -72,16 +75,12 @@ func (e *entry) appendTo(all []element) []element {
 	if e.group != nil {
 		all = append(all, element{set: setAffinityGroups, key: key, data: number(e.group.id)})
 	}
-	for i, to := range e.slots {
-		all = e.appendSlot(all, slotKey(key, i), candidate{to, false})
-	}
-	for i, to := range e.local {
-		all = e.appendSlot(all, slotKey(key, localSlot+i), candidate{to, true})
-	}
+	all = e.appendSlots(all, key, e.slots, 0)
+	all = e.appendSlots(all, key, e.local, localSlot)
 	if e.Policy == frontend.ExternalLocal && len(e.slots) > 0 {
 		verdict := dropVerdict
 		if len(e.local) > 0 {
-			verdict = e.chains().name(prefixLocal, sizeFor(len(e.local)))
+			verdict = e.chains().name(prefixLocal, e.chains().sizeFor(len(e.local)))
 		}
 		all = append(all, element{set: setLocal, key: key, verdict: verdict})
 	}
@@ -102,6 +101,20 @@ func (e *entry) sourceElements() (all []element) {
 	key := destination(e.Address)
 	for _, i := range joined(e.Sources) {
 		all = append(all, element{set: setSourceRanges, key: key + padded(i.first), end: key + padded(i.last)})
+	}
+	return all
+}
+
+// appendSlots appends the elements of a list of endpoints, whose slots begin at base.
+func (e *entry) appendSlots(all []element, key string, list []netip.AddrPort, base int) []element {
+	if e.chains().hashed() {
+		for _, s := range frontend.HashTable(list) {
+			all = append(all, element{set: setHashed, key: slotKey(key, base+int(s.Number)), data: target(s.To)})
+		}
+		return all
+	}
+	for i, to := range list {
+		all = e.appendSlot(all, slotKey(key, base+i), candidate{to, base == localSlot})
 	}
 	return all
 }
@@ -129,7 +142,7 @@ func (e *entry) chain() string {
 	default:
 		return chainRefuse
 	}
-	n := sizeFor(len(e.slots))
+	n := e.chains().sizeFor(len(e.slots))
 	switch e.Policy {
 	case frontend.External:
 		return e.chains().name(prefixMasquerade, n)
@@ -142,17 +155,24 @@ func (e *entry) chain() string {
 
 // chains returns which chains e uses.
 func (e *entry) chains() chains {
-	if e.group == nil {
+	switch {
+	case e.group != nil:
+		return chains(e.Affinity.Timeout.Seconds())
+	case e.Affinity != nil: // of which there is no group left
 		return plainChains
+	case e.Choice == frontend.ClientHash:
+		return clientHashChains
+	case e.Choice == frontend.ConnectionHash:
+		return connectionHashChains
 	}
-	return chains(e.Affinity.Timeout.Seconds())
+	return plainChains
 }
 
 // sizes returns the sizes of the chains that e uses.
 func (e *entry) sizes() (all []int) {
 	for _, list := range [][]netip.AddrPort{e.slots, e.local} {
 		if len(list) > 0 {
-			all = append(all, sizeFor(len(list)))
+			all = append(all, e.chains().sizeFor(len(list)))
 		}
 	}
 	return all

@@ -43,7 +43,7 @@ func TestEvaluator(t *testing.T) {
 	t.Logf("connections by reason: %v", counts)
 	for _, r := range []frontend.Reason{
 		frontend.AllClients, frontend.OutsideClient, frontend.PodClient, frontend.NodeClient, frontend.NoEndpoints,
-		frontend.UndefinedPort, frontend.NoLocalEndpoints, frontend.OutsideSourceRanges, frontend.Unallocated,
+		frontend.UndefinedPort, frontend.NoLocalEndpoints, frontend.OutsideSourceRanges, frontend.Unallocated, chosen,
 	} {
 		if counts[r] == 0 {
 			t.Errorf("no connection with reason %s", r)
@@ -55,7 +55,13 @@ func TestEvaluator(t *testing.T) {
 // connections to virtual addresses.
 var nodeOutside = addrs("192.0.2.1", "2001:db8::1")
 
+// chosen counts connections whose endpoint is chosen by hash.
+const chosen frontend.Reason = "chosen by hash"
+
 const randomVIPs = 5
+
+// The ports that random connections come from, outside of those that the kernel gives.
+const firstClientPort, clientPorts = 10000, 20000
 
 // randomChange puts or deletes a frontend at one of a few addresses.
 func randomChange(random *rand.Rand) *frontend.Changes {
@@ -80,6 +86,7 @@ func randomChange(random *rand.Rand) *frontend.Changes {
 	if f.Policy != frontend.Plain && random.IntN(3) == 0 {
 		f.Sources = []netip.Prefix{netip.PrefixFrom(podClient[family], podClient[family].BitLen())}
 	}
+	f.Choice = frontend.Choice(random.IntN(3))
 	if random.IntN(4) == 0 {
 		f.Affinity = &frontend.Affinity{Group: at.String(), Timeout: time.Hour}
 	}
@@ -96,19 +103,23 @@ func (w *world) compare(evaluator *frontend.Evaluator, random *rand.Rand, counts
 		arrive string
 	}{{w.pod, podClient[family], clientNet.name}, {w.outside, outClient[family], outerNet.name}, {namespace{}, nodeOutside[family], ""}}[random.IntN(3)]
 	to := netip.AddrPortFrom(vip(family, 1+random.IntN(randomVIPs+1)), 80+uint16(random.IntN(2)))
+	port := firstClientPort + uint16(random.IntN(clientPorts))
 	verdict := evaluator.Forward(frontend.Connection{
-		Source: client.source, To: frontend.Address{Addr: to.Addr(), Protocol: frontend.TCP, Port: to.Port()}, Interface: client.arrive,
+		Source: client.source, SourcePort: port, To: frontend.Address{Addr: to.Addr(), Protocol: frontend.TCP, Port: to.Port()}, Interface: client.arrive,
 	})
 	if verdict.Action == frontend.Pass { // an external address without such a port: the network decides
 		return
 	}
 	counts[verdict.Reason]++
+	if verdict.Chosen.IsValid() {
+		counts[chosen]++
+	}
 	wait := patience
 	if verdict.Action == frontend.Discard {
 		wait = 20 * time.Millisecond // what is forwarded is faster
 	}
 	var got answer
-	client.do(w.t, func() { got = dialWithin(wait, client.source, to) })
+	client.do(w.t, func() { got = dialFrom(wait, netip.AddrPortFrom(client.source, port), to) })
 	wrong := func(want string) {
 		w.t.Errorf("%s to %s: %s, want %s (%s)", client.source, to, got, want, verdict.Reason)
 	}
@@ -123,6 +134,8 @@ func (w *world) compare(evaluator *frontend.Evaluator, random *rand.Rand, counts
 		}
 	case got.err != "" || !slices.Contains(verdict.Endpoints, got.server):
 		wrong("an endpoint")
+	case verdict.Chosen.IsValid() && got.server != verdict.Chosen:
+		wrong("endpoint " + verdict.Chosen.String())
 	case verdict.Masquerade != frontend.NotMasqueraded && got.client.Addr() != inner[family]:
 		wrong("client " + inner[family].String())
 	case verdict.Masquerade == frontend.NotMasqueraded && got.client.Addr() != client.source:

@@ -25,7 +25,7 @@ func (f Family) newSet(t *nftables.Table, name setName) *nftables.Set {
 	switch name {
 	case setServices, setAdmitted, setLocal:
 		s.IsMap, s.DataType = true, nftables.TypeVerdict
-	case setEndpoints:
+	case setEndpoints, setHashed:
 		s.KeyType = nftables.MustConcatSetType(append(destination, nftables.TypeMark)...)
 		s.IsMap, s.DataType = true, nftables.MustConcatSetType(addr, nftables.TypeInetService)
 	case setSourceRanges:

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
 // bridgeSuffix is added to the name of the tables that serve while those of another layout are
@@ -31,18 +33,52 @@ const (
 // ExternalLocal; those of all endpoints begin at 0.
 const localSlot = 1 << 16
 
-// chains names the chains for a number of endpoints: plain ones or, if it is not 0, those of an
-// affinity of that many seconds.
+// chains names the chains for a number of endpoints: those that choose at random, those that
+// choose by hash or, if it is positive, those of an affinity of that many seconds.
 type chains int
 
-const plainChains chains = 0
+const (
+	plainChains          chains = 0
+	clientHashChains     chains = -1
+	connectionHashChains chains = -2
+)
 
-// name returns the name of the chain for a size, such as endpoints-3 or affinity-10800-endpoints-3.
+// name returns the name of the chain for a size, such as endpoints-3, client-hash-endpoints-8 or
+// affinity-10800-endpoints-3.
 func (k chains) name(prefix string, size int) string {
-	if k == plainChains {
-		return prefix + strconv.Itoa(size)
+	return k.prefix() + prefix + strconv.Itoa(size)
+}
+
+// prefix returns what all names begin with.
+func (k chains) prefix() string {
+	switch k {
+	case plainChains:
+		return ""
+	case clientHashChains:
+		return frontend.ClientHash.String() + "-"
+	case connectionHashChains:
+		return frontend.ConnectionHash.String() + "-"
 	}
-	return fmt.Sprintf("affinity-%d-%s%d", k, prefix, size)
+	return fmt.Sprintf("affinity-%d-", k)
+}
+
+// hashed reports whether the chains choose by hash.
+func (k chains) hashed() bool { return k < 0 }
+
+// sizeFor returns the size of the chain for n endpoints, 1 to 32767.
+func (k chains) sizeFor(n int) int {
+	if k.hashed() {
+		return frontend.TableSize(n)
+	}
+	return sizeFor(n)
+}
+
+// hasSize reports whether there are chains of a size.
+func (k chains) hasSize(size int) bool {
+	if k.hashed() {
+		return size > 0 && frontend.TableSize(size/2) == size
+	}
+	return slices.Contains(sizes, size)
 }
 
 // sized is a number of endpoints, and which chains serve it.
@@ -54,6 +90,11 @@ type sized struct {
 // parseChain returns what the chain with a name is for. Other chains than those for a number of
 // endpoints yield false.
 func parseChain(name string) (s sized, ok bool) {
+	for _, k := range []chains{clientHashChains, connectionHashChains} {
+		if rest, found := strings.CutPrefix(name, k.prefix()); found {
+			s.chains, name = k, rest
+		}
+	}
 	if rest, found := strings.CutPrefix(name, "affinity-"); found {
 		seconds, after, _ := strings.Cut(rest, "-")
 		n, err := strconv.Atoi(seconds)
@@ -64,7 +105,7 @@ func parseChain(name string) (s sized, ok bool) {
 	}
 	size, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
 	s.size = size
-	return s, err == nil && slices.Contains(sizes, size)
+	return s, err == nil && s.chains.hasSize(size)
 }
 
 // setName names a set or map of a table.
@@ -76,6 +117,7 @@ const (
 	setAdmitted     setName = "admitted"      // destination : goto a chain, after the check of its source
 	setLocal        setName = "local"         // destination : goto local-N or drop, for clients outside
 	setEndpoints    setName = "endpoints"     // destination . slot : address . port
+	setHashed       setName = "hashed"        // the same, of those that are chosen by hash
 	setSourceRanges setName = "source-ranges" // destination . source
 	setAddresses    setName = "addresses"     // of all destinations
 	setClusterIPs   setName = "cluster-ips"   // those of policy Plain
@@ -93,5 +135,5 @@ const (
 // needs any more: what leads to others first. They are added in the opposite order.
 var setNames = []setName{
 	setClusterIPs, setAddresses, setServices, setAdmitted, setLocal, setSourceRanges,
-	setAffinityGroups, setAffinityChoices, setAffinityEndpoints, setEndpoints, setHairpin, setServiceCIDRs,
+	setAffinityGroups, setAffinityChoices, setAffinityEndpoints, setEndpoints, setHashed, setHairpin, setServiceCIDRs,
 }

@@ -93,7 +93,7 @@ func hasChains(there map[string]baseChain, wanted []chain) bool {
 }
 
 // wanted returns the chains that a table should have, given those that are there: the ones from the
-// start and, of affinity, those that were added.
+// start and, of affinity and of choices by hash, those that were added.
 func (l *layout) wanted(there map[string]baseChain) ([]chain, error) {
 	marker, err := l.marker()
 	if err != nil {
@@ -107,7 +107,7 @@ func (l *layout) wanted(there map[string]baseChain) ([]chain, error) {
 		}
 	}
 	for s := range made {
-		for _, c := range l.affinityChains(s.chains, s.size) {
+		for _, c := range l.lateChains(s.chains, s.size) {
 			if _, ok := there[c.name]; ok {
 				all = append(all, c)
 			}

@@ -288,13 +288,25 @@ func (w *world) dialWithin(wait time.Duration, from namespace, source netip.Addr
 	return a
 }
 
+// dialFrom is dial from a port of the source.
+func (w *world) dialFrom(from namespace, source, to netip.AddrPort) (a answer) {
+	w.t.Helper()
+	from.do(w.t, func() { a = dialFrom(patience, source, to) })
+	return a
+}
+
 // dial opens a TCP connection from a source, any if it is not valid, and reads the answer.
 func dial(source netip.Addr, to netip.AddrPort) answer { return dialWithin(patience, source, to) }
 
 func dialWithin(patience time.Duration, source netip.Addr, to netip.AddrPort) (a answer) {
+	return dialFrom(patience, netip.AddrPortFrom(source, 0), to)
+}
+
+// dialFrom is dialWithin from a port of the source; 0 is any.
+func dialFrom(patience time.Duration, source, to netip.AddrPort) (a answer) {
 	d := net.Dialer{Timeout: patience}
-	if source.IsValid() {
-		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+	if source.Addr().IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(source)
 	}
 	c, err := d.Dial("tcp", to.String())
 	if err != nil {

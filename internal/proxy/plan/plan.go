@@ -25,6 +25,8 @@ type Node struct {
 	NodePorts []netip.Addr
 	// Addresses are all of the node's own.
 	Addresses []netip.Addr
+	// Choice is how endpoints are chosen of Services that do not say so.
+	Choice frontend.Choice
 }
 
 // Primary returns the addresses of a Node's InternalIPs that are for node ports by default: the
@@ -103,6 +105,9 @@ const (
 	Taken Reason = "address-taken"
 	// NoEndpoints: no endpoint of the port can be used; connections are rejected.
 	NoEndpoints Reason = "no-endpoints"
+	// InvalidChoice: the annotation portolan.dev/endpoint-choice has no known value, and is
+	// ignored.
+	InvalidChoice Reason = "invalid-endpoint-choice"
 	// NoLocalEndpoints: none of its endpoints is on the node, and the traffic policy is Local;
 	// connections are dropped.
 	NoLocalEndpoints Reason = "no-local-endpoints"

@@ -271,6 +271,7 @@ func (r *random) event() event {
 	case 5:
 		n := theNode
 		n.Name, n.Zone = pick(r, "here", "there"), pick(r, "", "east", "west")
+		n.Choice = pick(r, frontend.Random, frontend.ConnectionHash)
 		n.NodePorts = pick(r, nil, theNode.NodePorts, addrs("192.0.2.1"))
 		return event{node: &n}
 	case 6, 7, 8, 9, 10:
@@ -299,7 +300,8 @@ func (r *random) service() *cluster.Service {
 		Type:          pick(r, cluster.ClusterIP, cluster.NodePort, cluster.LoadBalancer),
 		ExternalLocal: r.rarely(2), InternalLocal: r.rarely(4), HealthCheckNodePort: pick(r, 0, uint16(32000)),
 		ExternalIPs: some(r, 2, vip), AffinitySeconds: pick(r, 0, 0, int32(60)),
-		Ingress: some(r, 2, func() cluster.IngressIP { return cluster.IngressIP{Addr: vip(), Proxy: r.rarely(4)} }),
+		EndpointChoice: pick(r, "", "", "random", "client-hash", "connection-hash", "x"),
+		Ingress:        some(r, 2, func() cluster.IngressIP { return cluster.IngressIP{Addr: vip(), Proxy: r.rarely(4)} }),
 	}
 	if r.rarely(2) {
 		for range s.Ports {

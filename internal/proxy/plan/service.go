@@ -23,12 +23,13 @@ func (c *compiler) compile() {
 	if spec.HealthCheckNodePort != 0 && spec.ExternalLocal && spec.Type == cluster.LoadBalancer {
 		c.out.Check = &HealthCheck{Port: spec.HealthCheckNodePort, Endpoints: make(map[cluster.AddressType]int)}
 	}
+	choice := c.choice()
 	for _, ip := range c.service.ClusterIPs {
 		ready := make(map[netip.Addr]struct{})
 		for i := range c.service.Ports {
 			found := endpointsOf(c.slices, cluster.FamilyOf(ip), c.service.Ports[i])
 			begin := len(c.out.Frontends)
-			c.compilePort(ip, i, choose(found, c.node))
+			c.compilePort(ip, i, choose(found, c.node), choice)
 			c.noteNoLocal(cluster.FamilyOf(ip), c.out.Frontends[begin:])
 			for _, e := range found {
 				if !e.local(c.node) {
@@ -59,6 +60,24 @@ func (c *compiler) noteNoLocal(family cluster.AddressType, port []*frontend.Fron
 	}
 }
 
+// choice returns how endpoints are chosen: as the Service says or, if it does not, as usual on the
+// node. The memory of session affinity makes a hash superfluous.
+func (c *compiler) choice() frontend.Choice {
+	spec, by := c.spec(), c.node.Choice
+	if spec.EndpointChoice != "" {
+		set, err := frontend.ParseChoice(spec.EndpointChoice)
+		if err != nil {
+			c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: InvalidChoice})
+		} else {
+			by = set
+		}
+	}
+	if spec.AffinitySeconds > 0 {
+		return frontend.Random
+	}
+	return by
+}
+
 // spec returns the Service's spec, which a Service without one has with defaults.
 func (c *compiler) spec() *cluster.ServiceSpec {
 	if c.service.Spec == nil {
@@ -68,7 +87,7 @@ func (c *compiler) spec() *cluster.ServiceSpec {
 }
 
 // compilePort adds the frontends of port i in the family of a cluster IP.
-func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
+func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice, by frontend.Choice) {
 	spec, port := c.spec(), c.service.Ports[i]
 	protocol := protocolOf(port.Protocol)
 	var affinity *frontend.Affinity
@@ -79,7 +98,7 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 		}
 	}
 	internal := frontend.Frontend{
-		Policy: frontend.Plain, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity,
+		Policy: frontend.Plain, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity, Choice: by,
 	}
 	if spec.InternalLocal {
 		internal.Endpoints = chosen.local
@@ -90,7 +109,7 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 	c.add(internal, frontend.Address{Addr: ip, Protocol: protocol, Port: port.Number})
 
 	external := frontend.Frontend{
-		Policy: frontend.External, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity,
+		Policy: frontend.External, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity, Choice: by,
 	}
 	if spec.ExternalLocal {
 		external.Policy, external.Local = frontend.ExternalLocal, chosen.local

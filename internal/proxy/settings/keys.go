@@ -28,6 +28,11 @@ var Keys = key.Table{
 	{Path: "proxy.nodePortAddresses", Restart: []key.Condition{key.Always},
 		Description: "The addresses of the node at which node ports are reached: `primary` for its InternalIPs, " +
 			"or ranges that local addresses are in."},
+	{Path: "proxy.endpointChoice", Values: []string{"random", "client-hash", "connection-hash"},
+		Restart: []key.Condition{key.Always},
+		Description: "How an endpoint is chosen for a new connection, for Services without the annotation " +
+			"`portolan.dev/endpoint-choice`: at random, by a hash of the client's address, or by one of its address and port. " +
+			"See proxy.md."},
 	{Path: "proxy.table", Restart: []key.Condition{key.Always},
 		Description: "The name of the nftables tables."},
 	{Path: "proxy.replaceKubeProxy", Restart: []key.Condition{key.Always},

@@ -9,6 +9,7 @@ import (
 
 	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/proxy/conntrack"
+	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
 )
 
@@ -31,7 +32,9 @@ type Proxy struct {
 	MasqueradeBit int         `yaml:"masqueradeBit"`
 	// NodePortAddresses are ranges, or "primary" alone.
 	NodePortAddresses []string `yaml:"nodePortAddresses"`
-	Table             string   `yaml:"table"`
+	// EndpointChoice is how endpoints are chosen of Services that do not say so.
+	EndpointChoice string `yaml:"endpointChoice"`
+	Table          string `yaml:"table"`
 	// ReplaceKubeProxy removes the rules of kube-proxy when those of the proxy are there.
 	ReplaceKubeProxy bool `yaml:"replaceKubeProxy"`
 	// Healthz is the address and port of the probes; empty turns them off.
@@ -78,6 +81,7 @@ func Default() Proxy {
 		},
 		MasqueradeBit:     14,
 		NodePortAddresses: []string{primary},
+		EndpointChoice:    frontend.Random.String(),
 		Table:             nft.DefaultName,
 	}
 }
@@ -90,6 +94,8 @@ type Compiled struct {
 	PodCIDRs bool
 	// NodePorts are the ranges of addresses for node ports; nil is the Node's InternalIPs.
 	NodePorts []netip.Prefix
+	// Choice is how endpoints are chosen of Services that do not say so.
+	Choice frontend.Choice
 	// Healthz is not valid if the probes are off.
 	Healthz     netip.AddrPort
 	HealthLimit time.Duration
@@ -114,6 +120,11 @@ func (p *Proxy) Compile() (Compiled, error) {
 		}
 		made.Healthz = addr
 	}
+	choice, err := frontend.ParseChoice(p.EndpointChoice)
+	if err != nil {
+		return made, key.Errorf("proxy.endpointChoice", "%v", err)
+	}
+	made.Choice = choice
 	if p.Table == "" {
 		return made, key.Errorf("proxy.table", "is empty; leave it out for %s", nft.DefaultName)
 	}

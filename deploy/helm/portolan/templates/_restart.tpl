@@ -48,6 +48,7 @@
 - proxy.masqueradeAll
 - proxy.masqueradeBit
 - proxy.nodePortAddresses
+- proxy.endpointChoice
 - proxy.table
 - proxy.replaceKubeProxy
 - proxy.healthz
@@ -130,6 +131,7 @@
 - proxy.masqueradeAll
 - proxy.masqueradeBit
 - proxy.nodePortAddresses
+- proxy.endpointChoice
 - proxy.table
 - proxy.replaceKubeProxy
 - proxy.healthz

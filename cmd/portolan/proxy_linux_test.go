@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -61,6 +62,7 @@ func init() {
 		"proxy.conntrack.udpStreamTimeout":      func(t *testing.T) { wantSysctl(t, "udpStreamTimeout: 81s", "udp_timeout_stream", "81") },
 		"proxy.conntrack.resetTCP":              effectOfResetTCP,
 		"proxy.replaceKubeProxy":                effectOfReplaceKubeProxy,
+		"proxy.counters":                        effectOfCounters,
 	})
 }
 
@@ -83,7 +85,11 @@ func proxyCommand(t *testing.T, manifests, section string) *exec.Cmd {
 	if !strings.Contains(section, "nodeName") {
 		section = "nodeName: node-1, " + section
 	}
-	write(t, file, fmt.Sprintf("manifests: %q\nadmin: {listen: ''}\nproxy: {%s}\n", manifests, section))
+	admin := ""
+	if strings.Contains(section, "counters") {
+		admin = "127.0.0.1:9153"
+	}
+	write(t, file, fmt.Sprintf("manifests: %q\nadmin: {listen: %q}\nproxy: {%s}\n", manifests, admin, section))
 	return exec.Command("portolan", "proxy", "--config", file)
 }
 
@@ -160,6 +166,12 @@ func wantSysctl(t *testing.T, setting, file, want string) {
 
 // livez returns the status code of /livez at a port; 0 without a response.
 func livez(t *testing.T, p *process, port int) (code int) {
+	code, _ = page(t, p, port, "/livez")
+	return code
+}
+
+// page returns the status code and the body of a page at a port; 0 without a response.
+func page(t *testing.T, p *process, port int, path string) (code int, body string) {
 	inNetworkOf(t, p, func() {
 		// A client of net/http would connect in another thread.
 		c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), patience)
@@ -167,13 +179,45 @@ func livez(t *testing.T, p *process, port int) (code int) {
 			return
 		}
 		defer c.Close()
-		fmt.Fprint(c, "GET /livez HTTP/1.0\r\n\r\n")
+		fmt.Fprintf(c, "GET %s HTTP/1.0\r\n\r\n", path)
 		if response, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+			all, _ := io.ReadAll(response.Body)
 			response.Body.Close()
-			code = response.StatusCode
+			code, body = response.StatusCode, string(all)
 		}
 	})
-	return code
+	return code, body
+}
+
+// effectOfCounters sends a datagram to a Service and looks for its metric.
+func effectOfCounters(t *testing.T) {
+	const metric = `portolan_proxy_service_connections_total{kind="ClusterIP",namespace="shop",port="echo",protocol="udp",service="echo"}`
+	for setting, want := range map[string]string{"counters: true": metric + " 1\n", "counters: false": ""} {
+		p := startProxy(t, proxyManifests, setting)
+		inNetwork(t, p, "ip", "link", "set", "lo", "up")
+		inNetwork(t, p, "ip", "route", "add", "10.96.0.0/16", "dev", "lo")
+		inNetworkOf(t, p, func() {
+			c, err := net.Dial("udp", "10.96.0.11:7")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			fmt.Fprint(c, "hello")
+		})
+		p.poll(patience, func() error {
+			code, body := page(t, p, 9153, "/metrics")
+			switch has := strings.Contains(body, "portolan_proxy_service_connections_total"); {
+			case code != http.StatusOK:
+				return fmt.Errorf("/metrics: %d", code)
+			case want == "" && has:
+				return errors.New("there is the metric without counters")
+			case !strings.Contains(body, want):
+				return fmt.Errorf("/metrics lacks %q", want)
+			}
+			return nil
+		})
+	}
 }
 
 func effectOfHealthz(t *testing.T) {

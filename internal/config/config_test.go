@@ -148,6 +148,7 @@ proxy:
   nodePortAddresses: [primary]
   endpointChoice: random
   table: portolan-proxy
+  counters: false
   replaceKubeProxy: false
   healthz: 0.0.0.0:10256
   healthLimit: 1m
@@ -234,6 +235,7 @@ func TestCompile(t *testing.T) {
 			}}}
 		}},
 		"endpoints by hash":                      {"proxy: {endpointChoice: connection-hash}", func(c *config.Compiled) { c.Proxy.Choice = frontend.ConnectionHash }},
+		"counters of connections":                {"proxy: {counters: true}", func(c *config.Compiled) { c.Proxy.Table.Counters = true }},
 		"a service proxy in place of kube-proxy": {"proxy: {replaceKubeProxy: true}", func(c *config.Compiled) { c.Proxy.ReplaceKubeProxy = true }},
 		"Pods by the Node's ranges":              {"proxy: {detectLocal: {mode: NodeCIDR}}", func(c *config.Compiled) { c.Proxy.PodCIDRs = true }},
 		"Pods by a bridge": {"proxy: {detectLocal: {mode: BridgeInterface, interface: cni0}}", func(c *config.Compiled) {
@@ -423,6 +425,7 @@ var refusals = map[string]struct{ text, want string }{
 	"resetting some":                 {"proxy: {conntrack: {resetTCP: some}}", ":1: proxy.conntrack.resetTCP: \"some\" is not true or false"},
 	"replacing some":                 {"proxy: {replaceKubeProxy: some}", ":1: proxy.replaceKubeProxy: \"some\" is not true or false"},
 	"a choice by moon":               {"proxy: {endpointChoice: moon}", ":1: proxy.endpointChoice: \"moon\" is not random, client-hash or connection-hash"},
+	"counting some":                  {"proxy: {counters: some}", ":1: proxy.counters: \"some\" is not true or false"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},

@@ -48,6 +48,7 @@ type Proxy struct {
 	settings settings.Compiled
 	node     string
 	metrics  *proxyMetrics
+	counters *counters // nil without proxy.counters
 	health   *healthcheck.Health
 	checks   *healthcheck.Servers
 	flows    *conntrack.Cleaner
@@ -72,6 +73,10 @@ func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{cfg: cfg, settings: compiled.Proxy, metrics: newMetrics(), programmed: make(chan struct{})}
 	p.settings.Table.Log = cfg.Log
 	p.warnings = newWarnings(cfg.Warn, cfg.Log)
+	if p.settings.Table.Counters {
+		p.counters = newCounters(cfg.Log)
+		p.metrics.connections = p.counters
+	}
 	p.health = healthcheck.NewHealth(p.settings.HealthLimit, time.Now)
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
 	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.kube.passed, Log: cfg.Log})

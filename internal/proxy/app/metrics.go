@@ -26,6 +26,8 @@ type proxyMetrics struct {
 	repairs  prometheus.Counter
 	delay    prometheus.Histogram
 	kube     *kubeProxyMetrics
+	// connections is nil without counters.
+	connections prometheus.Collector
 }
 
 func newMetrics() *proxyMetrics {
@@ -88,7 +90,11 @@ func (m *proxyMetrics) programmed(causes map[cluster.Ref]int64) {
 
 // collectors returns all metrics.
 func (m *proxyMetrics) collectors() []prometheus.Collector {
-	return append([]prometheus.Collector{m.duration, m.elements, m.failures, m.repairs, m.delay}, m.kube.collectors()...)
+	all := append([]prometheus.Collector{m.duration, m.elements, m.failures, m.repairs, m.delay}, m.kube.collectors()...)
+	if m.connections != nil {
+		all = append(all, m.connections)
+	}
+	return all
 }
 
 // Describe sends the descriptions of all metrics.

@@ -235,6 +235,7 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 				}
 			}
 			j.checks, j.checked = w.compiler.Checks()
+			w.counters.replace(v, w.compiler, j.config)
 		case len(c.Objects) > 0:
 			changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
 				for ref := range maps.Keys(c.Objects) {
@@ -245,6 +246,7 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 			})
 			j = job{kind: partialSync, changes: changes}
 			j.checks, j.checked = w.compiler.Checks()
+			w.counters.update(v, w.compiler)
 		}
 	})
 	return j

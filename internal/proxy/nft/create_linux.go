@@ -40,7 +40,7 @@ func (l *layout) marker() (string, error) {
 			fmt.Fprintln(h)
 		}
 	}
-	for _, name := range append(setNames, setAffinity) {
+	for _, name := range append(l.setNames(), setAffinity) {
 		s := l.family.newSet(l.table, name)
 		fmt.Fprintln(h, name, s.KeyType.Name, s.DataType.Name, s.Interval, s.Dynamic, s.Size)
 	}
@@ -101,8 +101,8 @@ func (t *Table) create(l *layout) error {
 	if err := t.own(l); err != nil {
 		return err
 	}
-	sets := make([]*nftables.Set, 0, len(setNames)+1)
-	for _, name := range append(slices.Clone(setNames), setAffinity) {
+	var sets []*nftables.Set
+	for _, name := range append(l.setNames(), setAffinity) {
 		set := l.family.newSet(l.table, name)
 		if err := t.conn.AddSet(set, nil); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)

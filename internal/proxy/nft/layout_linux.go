@@ -30,6 +30,8 @@ func (f Family) newSet(t *nftables.Table, name setName) *nftables.Set {
 		s.IsMap, s.DataType = true, nftables.MustConcatSetType(addr, nftables.TypeInetService)
 	case setSourceRanges:
 		s.KeyType, s.Interval = nftables.MustConcatSetType(append(destination, addr)...), true
+	case setConnections:
+		s.Counter = true
 	case setHairpin:
 		s.KeyType = nftables.MustConcatSetType(addr, addr)
 	case setAffinityGroups:
@@ -101,6 +103,7 @@ func (l *layout) nat(hook *nftables.ChainHook, priority *nftables.ChainPriority)
 // services is where all packets begin.
 //
 //	ip saddr != POD ip daddr @cluster-ips meta mark set meta mark or MARK
+//	ip daddr . meta l4proto . th dport @connections    # counts, with Counters
 //	ip daddr . meta l4proto . th dport vmap @services
 //	ip daddr @addresses jump again
 //	ip daddr @cluster-ips goto refuse
@@ -112,6 +115,9 @@ func (l *layout) services() (rules [][]expr.Any) {
 		if other := l.notFromPods(); other != nil {
 			rules = append(rules, append(append(other, masquerade...), l.mark()...))
 		}
+	}
+	if l.Counters {
+		rules = append(rules, append(l.destination(), lookup(setConnections)))
 	}
 	return append(
 		rules,

@@ -122,7 +122,8 @@ const (
 	setAddresses    setName = "addresses"     // of all destinations
 	setClusterIPs   setName = "cluster-ips"   // those of policy Plain
 	setServiceCIDRs setName = "service-cidrs"
-	setHairpin      setName = "hairpin" // endpoint . the same endpoint
+	setConnections  setName = "connections" // destinations, each with a counter
+	setHairpin      setName = "hairpin"     // endpoint . the same endpoint
 
 	// Those of session affinity, see affinity_linux.go.
 	setAffinityGroups    setName = "affinity-groups"    // destination : group
@@ -131,9 +132,15 @@ const (
 	setAffinity          setName = "affinity"           // source . group : number, written by packets
 )
 
-// setNames are those that are filled here, in the order in which elements are removed that nothing
+// setNames returns those that are filled here, in the order in which elements are removed that nothing
 // needs any more: what leads to others first. They are added in the opposite order.
-var setNames = []setName{
-	setClusterIPs, setAddresses, setServices, setAdmitted, setLocal, setSourceRanges,
-	setAffinityGroups, setAffinityChoices, setAffinityEndpoints, setEndpoints, setHashed, setHairpin, setServiceCIDRs,
+func (c *Config) setNames() []setName {
+	all := []setName{
+		setClusterIPs, setAddresses, setServices, setAdmitted, setLocal, setSourceRanges,
+		setAffinityGroups, setAffinityChoices, setAffinityEndpoints, setEndpoints, setHashed, setHairpin, setServiceCIDRs,
+	}
+	if c.Counters {
+		all = append(all, setConnections)
+	}
+	return all
 }

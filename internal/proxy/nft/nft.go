@@ -52,7 +52,9 @@ type Config struct {
 	// Pods recognizes packets from Pods on the node. Connections to cluster IPs from other
 	// sources are masqueraded.
 	Pods frontend.Pods
-	Log  *slog.Logger
+	// Counters counts the connections to each destination, see Connections.
+	Counters bool
+	Log      *slog.Logger
 }
 
 // Family is an IP family.

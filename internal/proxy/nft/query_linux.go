@@ -129,7 +129,7 @@ func (h *holder) elements(e *entry) error {
 	}
 	for _, want := range all {
 		switch want.set {
-		case setEndpoints, setAffinityGroups, setAffinityChoices, setAffinityEndpoints:
+		case setEndpoints, setHashed, setAffinityGroups, setAffinityChoices, setAffinityEndpoints:
 			continue
 		}
 		got, there, err := h.read(want.set, want.key)
@@ -161,6 +161,9 @@ func (h *holder) slots(e *entry, first, n int) (all []netip.AddrPort, err error)
 	for slot := range n {
 		key := slotKey(h.key, first+slot)
 		set := setEndpoints
+		if e.chains().hashed() {
+			set = setHashed
+		}
 		if e.group != nil {
 			choice, there, err := h.read(setAffinityChoices, key)
 			if err != nil {

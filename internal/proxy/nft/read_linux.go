@@ -56,7 +56,7 @@ func (t *Table) read(l *layout) (kernel, error) {
 		slots:    make(map[string]map[int]netip.AddrPort),
 		numbers:  make(map[string]map[candidate]uint32),
 	}
-	for _, name := range setNames {
+	for _, name := range l.setNames() {
 		all, err := t.elements(l.family, name)
 		if err != nil {
 			return k, fmt.Errorf("set %s: %w", name, err)
@@ -130,9 +130,7 @@ func parseTarget(data string) (to netip.AddrPort, ok bool) {
 
 // elements reads the elements of a set.
 func (t *Table) elements(f Family, name setName) (map[string]element, error) {
-	selection := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
-	selection = appendString(selection, unix.NFTA_SET_ELEM_LIST_SET, string(name))
-	replies, err := t.readAll(f, unix.NFT_MSG_GETSETELEM, selection)
+	replies, err := t.readElements(f, name)
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +143,25 @@ func (t *Table) elements(f Family, name setName) (map[string]element, error) {
 	return all, nil
 }
 
+// readElements returns messages with the elements of a set.
+func (t *Table) readElements(f Family, name setName) ([]netlink.Message, error) {
+	selection := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
+	selection = appendString(selection, unix.NFTA_SET_ELEM_LIST_SET, string(name))
+	return t.readAll(f, unix.NFT_MSG_GETSETELEM, selection)
+}
+
 // parseElements adds the elements of a message to all.
 func parseElements(message []byte, set setName, all map[string]element) error {
+	return eachElement(message, func(data []byte) error {
+		e, err := parseElement(data)
+		e.set = set
+		all[e.id()] = e
+		return err
+	})
+}
+
+// eachElement calls parse with the attributes of each element of a message.
+func eachElement(message []byte, parse func(data []byte) error) error {
 	list, err := attributes(message[4:], unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	if err != nil {
 		return err
@@ -156,12 +171,9 @@ func parseElements(message []byte, set setName, all map[string]element) error {
 		return err
 	}
 	for ad.Next() {
-		e, err := parseElement(ad.Bytes())
-		if err != nil {
+		if err := parse(ad.Bytes()); err != nil {
 			return err
 		}
-		e.set = set
-		all[e.id()] = e
 	}
 	return ad.Err()
 }

@@ -11,6 +11,7 @@ import (
 // record is what the kernel has of one family.
 type record struct {
 	Family
+	counters  bool // destinations have one
 	entries   map[frontend.Address]*entry
 	groups    groups
 	addresses map[netip.Addr]uses
@@ -18,9 +19,9 @@ type record struct {
 	cidrs     []netip.Prefix
 }
 
-func newRecord(of Family) *record {
+func newRecord(of Family, counters bool) *record {
 	return &record{
-		Family: of, entries: make(map[frontend.Address]*entry), groups: newGroups(),
+		Family: of, counters: counters, entries: make(map[frontend.Address]*entry), groups: newGroups(),
 		addresses: make(map[netip.Addr]uses), hairpins: make(map[netip.Addr]struct{}),
 	}
 }
@@ -33,20 +34,28 @@ type uses struct{ all, clusterIPs int32 }
 func (r *record) put(f *frontend.Frontend, before *entry, had recalled) (*entry, []element) {
 	e := newEntry(f, before)
 	r.groups.join(e, had)
-	all := e.appendTo(nil)
+	all := r.elements(e)
 	r.entries[e.Address] = e
 	return e, append(all, r.use(e, 1)...)
 }
 
 // forget undoes put for an entry, and returns the elements that no other entry shares.
 func (r *record) forget(e *entry) []element {
-	all := e.appendTo(nil)
+	all := r.elements(e)
 	r.groups.leave(e)
 	all = append(all, r.use(e, -1)...)
 	if r.entries[e.Address] == e {
 		delete(r.entries, e.Address)
 	}
 	return all
+}
+
+// elements returns the elements that the kernel needs for e alone.
+func (r *record) elements(e *entry) (all []element) {
+	if r.counters {
+		all = append(all, element{set: setConnections, key: destination(e.Address)})
+	}
+	return e.appendTo(all)
 }
 
 // use counts e, once more or once less, at its address, and returns the elements of the sets

@@ -128,7 +128,7 @@ func (t *Table) Sync(s *frontend.State) (changed int, err error) {
 	}
 	t.families = nil
 	for _, of := range t.cfg.Families {
-		f := &family{layout: t.layout(of), record: newRecord(of)}
+		f := &family{layout: t.layout(of), record: newRecord(of, t.cfg.Counters)}
 		n, err := t.sync(f, s)
 		changed += n
 		if err != nil {
@@ -281,7 +281,7 @@ func (f *filler) compare(elements []element) {
 
 // removeRest removes all elements that are left of those before, set by set.
 func (f *filler) removeRest() error {
-	for _, name := range setNames {
+	for _, name := range f.family.setNames() {
 		gone := slices.Collect(maps.Values(f.before.elements[name]))
 		if err := f.edit(deletion, gone); err != nil {
 			return err

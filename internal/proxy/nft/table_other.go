@@ -32,6 +32,9 @@ func (*Table) Close() error { return nil }
 // Remove fails.
 func Remove(string) ([]string, error) { return nil, errNotLinux }
 
+// Connections fails.
+func Connections(Config) (map[frontend.Address]uint64, error) { return nil, errNotLinux }
+
 // KubeProxy stands for what kube-proxy has in the kernel of Linux.
 type KubeProxy struct{}
 

@@ -189,7 +189,7 @@ func (t *Table) hasSets(l *layout) (bool, error) {
 		there[setName(text(parts[0]))] = setKind{bigEndian(parts[1]), bigEndian(parts[2]), bigEndian(parts[3])}
 		return nil
 	})
-	for _, name := range append(slices.Clone(setNames), setAffinity) {
+	for _, name := range append(l.setNames(), setAffinity) {
 		if there[name] != kindOf(l.family.newSet(l.table, name)) {
 			return false, err
 		}

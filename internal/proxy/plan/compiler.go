@@ -26,6 +26,8 @@ type Compiler struct {
 	checks map[cluster.Key]HealthCheck // nil until Checks is called after a change
 	// noLocal counts the elements of Service.NoLocal of all Services.
 	noLocal map[NoLocal]int
+	// touched are the addresses that the Services of the last Apply had or have.
+	touched []frontend.Address
 }
 
 // compiled is a Service, what it was compiled from and when that was created.
@@ -93,6 +95,7 @@ func (c *Compiler) Apply(v *cluster.View, keys iter.Seq[cluster.Key]) *frontend.
 		}
 		c.put(key, v.Service(key), now)
 	}
+	c.touched = slices.AppendSeq(c.touched[:0], maps.Keys(before))
 	for at, was := range before {
 		switch is := c.holder(at); {
 		case is == nil && was != nil:
@@ -144,6 +147,19 @@ func (c *Compiler) IsCompiled(key cluster.Key, s *cluster.Service) bool {
 
 // WithoutLocal returns how many ports of Services lack endpoints on the node by a policy Local.
 func (c *Compiler) WithoutLocal(of NoLocal) int { return c.noLocal[of] }
+
+// Touched yields the addresses that may be those of another Service, or port, since the last call
+// of Apply.
+func (c *Compiler) Touched() iter.Seq[frontend.Address] { return slices.Values(c.touched) }
+
+// Owner returns the Service that has an address. ok is false if none has.
+func (c *Compiler) Owner(at frontend.Address) (key cluster.Key, ok bool) {
+	holder, ok := c.claims[at]
+	if !ok {
+		return key, false
+	}
+	return holder.source.Key, true
+}
 
 // Addresses yields the addresses of all frontends.
 func (c *Compiler) Addresses() iter.Seq[frontend.Address] { return maps.Keys(c.claims) }

@@ -162,12 +162,31 @@ type follower struct {
 	node      Node
 	stale     bool // the node changed
 	evaluator *frontend.Evaluator
+	owners    map[frontend.Address]string // and ports
+}
+
+// own records the owner of an address.
+func (w *follower) own(v *cluster.View, from *Compiler, at frontend.Address) {
+	delete(w.owners, at)
+	if key, ok := from.Owner(at); ok {
+		port, kind, _ := Describe(v.Service(key), at)
+		w.owners[at] = fmt.Sprint(key, " ", v.Service(key).Ports[port], " ", kind)
+	}
+}
+
+// ownAll records the owners of all addresses.
+func (w *follower) ownAll(v *cluster.View, from *Compiler) {
+	w.owners = make(map[frontend.Address]string)
+	for at := range from.Addresses() {
+		w.own(v, from, at)
+	}
 }
 
 // compile compiles changes and returns what is wrong then.
 func (w *follower) compile(v *cluster.View, c cluster.Changes) (problem string) {
 	if w.evaluator == nil || c.Everything || w.stale {
 		w.evaluator, w.stale = frontend.NewEvaluator(frontend.Node{}, w.compiler.All(v, w.node)), false
+		w.ownAll(v, w.compiler)
 	} else {
 		changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
 			for ref := range c.Objects {
@@ -178,11 +197,18 @@ func (w *follower) compile(v *cluster.View, c cluster.Changes) (problem string) 
 		})
 		problem = idle(w.evaluator.State(), changes)
 		w.evaluator.Apply(changes)
+		for at := range w.compiler.Touched() {
+			w.own(v, w.compiler, at)
+		}
 	}
 	full := NewCompiler(w.node)
 	want, got := dump(full, full.All(v, w.node)), dump(w.compiler, w.evaluator.State())
 	if !slices.Equal(want, got) {
 		return "incremental result differs from full compile (-full +incremental):\n" + cmp.Diff(want, got)
+	}
+	fresh := new(follower)
+	if fresh.ownAll(v, full); !maps.Equal(fresh.owners, w.owners) {
+		return "other owners of addresses than after a full compile (-full +incremental):\n" + cmp.Diff(fresh.owners, w.owners)
 	}
 	return problem
 }

@@ -35,6 +35,9 @@ var Keys = key.Table{
 			"See proxy.md."},
 	{Path: "proxy.table", Restart: []key.Condition{key.Always},
 		Description: "The name of the nftables tables."},
+	{Path: "proxy.counters", Restart: []key.Condition{key.Always},
+		Description: "Counts the connections to each port of a Service, for the metric " +
+			"`portolan_proxy_service_connections_total`."},
 	{Path: "proxy.replaceKubeProxy", Restart: []key.Condition{key.Always},
 		Description: "Removes the rules of kube-proxy when those of the proxy are in the kernel (`--replace-kube-proxy`). " +
 			"Stop kube-proxy before or right after: rules that it adds again stay, with a warning."},

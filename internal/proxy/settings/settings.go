@@ -35,6 +35,8 @@ type Proxy struct {
 	// EndpointChoice is how endpoints are chosen of Services that do not say so.
 	EndpointChoice string `yaml:"endpointChoice"`
 	Table          string `yaml:"table"`
+	// Counters counts the connections to each port of a Service.
+	Counters bool `yaml:"counters"`
 	// ReplaceKubeProxy removes the rules of kube-proxy when those of the proxy are there.
 	ReplaceKubeProxy bool `yaml:"replaceKubeProxy"`
 	// Healthz is the address and port of the probes; empty turns them off.
@@ -109,7 +111,7 @@ type Compiled struct {
 // the packages that use it. Its error is a *key.Error.
 func (p *Proxy) Compile() (Compiled, error) {
 	made := Compiled{NodeName: p.NodeName, ReplaceKubeProxy: p.ReplaceKubeProxy, Table: nft.Config{
-		Name: p.Table, Mark: 1 << p.MasqueradeBit, MasqueradeAll: p.MasqueradeAll,
+		Name: p.Table, Mark: 1 << p.MasqueradeBit, MasqueradeAll: p.MasqueradeAll, Counters: p.Counters,
 	}}
 	made.HealthLimit, made.ResetTCP = time.Duration(p.HealthLimit), p.Conntrack.ResetTCP
 	made.Conntrack = p.Conntrack.compile()

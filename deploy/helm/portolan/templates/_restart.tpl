@@ -50,6 +50,7 @@
 - proxy.nodePortAddresses
 - proxy.endpointChoice
 - proxy.table
+- proxy.counters
 - proxy.replaceKubeProxy
 - proxy.healthz
 - proxy.healthLimit
@@ -133,6 +134,7 @@
 - proxy.nodePortAddresses
 - proxy.endpointChoice
 - proxy.table
+- proxy.counters
 - proxy.replaceKubeProxy
 - proxy.healthz
 - proxy.healthLimit

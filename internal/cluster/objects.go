@@ -98,7 +98,14 @@ type SliceSpec struct {
 	ManagedBy string
 	// Places are one for each of the slice's Endpoints; nil when all are zero.
 	Places []Place
+	// EndpointWeight is the value of the annotation AnnotationEndpointWeight; empty without it.
+	EndpointWeight string
 }
+
+// AnnotationEndpointWeight is the weight of each endpoint of a slice in a service proxy's choice,
+// a number up to 1000; 100 without it. Endpoints of weight 0 get connections only if there are no
+// others.
+const AnnotationEndpointWeight = "portolan.dev/endpoint-weight"
 
 // ManagedBy returns the label endpointslice.kubernetes.io/managed-by; empty without it, and
 // without Spec.
@@ -115,6 +122,15 @@ func (s *EndpointSlice) Places() []Place {
 		return nil
 	}
 	return s.Spec.Places
+}
+
+// EndpointWeight returns the value of the annotation AnnotationEndpointWeight; empty without it,
+// and without Spec.
+func (s *EndpointSlice) EndpointWeight() string {
+	if s.Spec == nil {
+		return ""
+	}
+	return s.Spec.EndpointWeight
 }
 
 // Place is where an endpoint is, and which clients it is for.
@@ -249,7 +265,8 @@ func (s *SliceSpec) equal(o *SliceSpec) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	return s.ManagedBy == o.ManagedBy && slices.EqualFunc(s.Places, o.Places, Place.equal)
+	return s.ManagedBy == o.ManagedBy && s.EndpointWeight == o.EndpointWeight &&
+		slices.EqualFunc(s.Places, o.Places, Place.equal)
 }
 
 func (p Place) equal(o Place) bool {

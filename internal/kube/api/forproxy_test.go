@@ -72,6 +72,7 @@ func fillForProxy(seed uint64, object any) {
 	case *discoveryv1.EndpointSlice:
 		o.Namespace = "shop"
 		o.Labels = map[string]string{discoveryv1.LabelServiceName: pick("web", "web", "web", "db"), discoveryv1.LabelManagedBy: "x"}
+		o.Annotations = map[string]string{cluster.AnnotationEndpointWeight: pick("", "10", "x")}
 		o.AddressType = discoveryv1.AddressTypeIPv4
 		o.Ports = []discoveryv1.EndpointPort{{Name: new(pick("", "web")), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}}
 		for i := range o.Endpoints {

@@ -298,7 +298,7 @@ func trimSliceForProxy(s *cluster.EndpointSlice) {
 	*s = cluster.EndpointSlice{
 		Key:     cluster.Key{Namespace: interned(s.Namespace), Name: s.Name},
 		Service: interned(s.Service), AddressType: cluster.AddressType(interned(string(s.AddressType))),
-		Ports: s.Ports, Endpoints: s.Endpoints, Spec: placesOnly(s.Places()),
+		Ports: s.Ports, Endpoints: s.Endpoints, Spec: trimSliceSpec(s.Spec),
 	}
 	if s.Service == "" {
 		s.Ports, s.Endpoints, s.Spec = nil, nil, nil
@@ -322,12 +322,12 @@ func trimSliceForProxy(s *cluster.EndpointSlice) {
 	}
 }
 
-// placesOnly returns a spec with places; nil without.
-func placesOnly(places []cluster.Place) *cluster.SliceSpec {
-	if places == nil {
+// trimSliceSpec returns a spec with what service proxies need; nil without any of that.
+func trimSliceSpec(s *cluster.SliceSpec) *cluster.SliceSpec {
+	if s == nil || s.Places == nil && s.EndpointWeight == "" {
 		return nil
 	}
-	return &cluster.SliceSpec{Places: places}
+	return &cluster.SliceSpec{Places: s.Places, EndpointWeight: interned(s.EndpointWeight)}
 }
 
 func internNames(names []string) {

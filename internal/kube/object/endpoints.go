@@ -49,8 +49,9 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 		slice.Endpoints = es
 		places = appendPlaces(places, place(&s.Endpoints[i]), first, len(es))
 	}
-	if by := s.Labels[discoveryv1.LabelManagedBy]; by != "" || places != nil {
-		slice.Spec = &cluster.SliceSpec{ManagedBy: by, Places: places}
+	by, weight := s.Labels[discoveryv1.LabelManagedBy], s.Annotations[cluster.AnnotationEndpointWeight]
+	if by != "" || weight != "" || places != nil {
+		slice.Spec = &cluster.SliceSpec{ManagedBy: by, Places: places, EndpointWeight: weight}
 	}
 	return slice, errs
 }

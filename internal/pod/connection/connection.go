@@ -118,6 +118,8 @@ type Use struct {
 	Node    string `json:"node,omitempty"`
 	Used    bool   `json:"used"`
 	WhyNot  string `json:"whyNot,omitempty"`
+	// Weight is how many connections it gets, against the others; plan.DefaultWeight is usual.
+	Weight int `json:"weight"`
 }
 
 // Connects reports whether the client is connected.
@@ -332,7 +334,10 @@ func usesOf(p *proxy, s *cluster.Service, port int, v *frontend.Verdict) []Use {
 	local := v.Reason == frontend.OutsideClient || v.Reason == frontend.NoLocalEndpoints ||
 		v.Frontend.Policy == frontend.Plain && s.Spec != nil && s.Spec.InternalLocal
 	for _, e := range plan.Endpoints(p.view, &p.node, s.Key, s.Ports[port], cluster.FamilyOf(v.Frontend.Addr)) {
-		u := Use{Address: e.Addr.String(), Pod: e.Pod, Node: e.Node, Used: slices.Contains(v.Endpoints, e.Addr)}
+		u := Use{
+			Address: e.Addr.String(), Pod: e.Pod, Node: e.Node, Weight: e.Weight,
+			Used: slices.Contains(v.Endpoints, e.Addr),
+		}
 		switch {
 		case u.Used:
 		case local:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/proxy/plan"
 )
 
 // mostEndpoints is the maximum number of endpoints that the text lists for an address.
@@ -114,7 +115,11 @@ func (u *Use) write(b *strings.Builder) {
 	if len(where) > 0 {
 		fmt.Fprintf(b, " (%s)", strings.Join(where, ", "))
 	}
-	if u.Used {
+	switch {
+	case u.Used && u.Weight != plan.DefaultWeight:
+		fmt.Fprintf(b, ": used, weight %d\n", u.Weight)
+		return
+	case u.Used:
 		b.WriteString(": used\n")
 		return
 	}

@@ -89,8 +89,8 @@ type Slot struct {
 	To     netip.AddrPort
 }
 
-// HashTable returns the slots of the table for endpoints, which are sorted. It depends on
-// nothing else.
+// HashTable returns the slots of the table for endpoints, each as often as it has slots, in the
+// order of Frontend.Slots. It depends on nothing else.
 func HashTable(endpoints []netip.AddrPort) (slots []Slot) {
 	if len(endpoints) == 0 {
 		return nil
@@ -144,9 +144,9 @@ func mixed(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// chosen returns the endpoint of a list of f that c gets; not valid if it is random, or if the
+// chosen returns the endpoint of Slots or LocalSlots of f that c gets; not valid if it is random, or if the
 // client's port is not known.
-func (f *Frontend) chosen(c *Connection, endpoints []netip.AddrPort) netip.AddrPort {
+func (f *Frontend) chosen(c *Connection, list []netip.AddrPort) netip.AddrPort {
 	key := c.Source.AsSlice()
 	switch {
 	case f.Choice == Random, f.Affinity != nil, f.Choice == ConnectionHash && c.SourcePort == 0:
@@ -154,8 +154,8 @@ func (f *Frontend) chosen(c *Connection, endpoints []netip.AddrPort) netip.AddrP
 	case f.Choice == ConnectionHash:
 		key = append(binary.BigEndian.AppendUint16(key, c.SourcePort), 0, 0)
 	}
-	slots := HashTable(endpoints)
-	for _, d := range Draws(TableSize(len(endpoints))) {
+	slots := HashTable(list)
+	for _, d := range Draws(TableSize(len(list))) {
 		n := d.slot(key)
 		if i := slices.IndexFunc(slots, func(s Slot) bool { return s.Number == n }); i >= 0 {
 			return slots[i].To

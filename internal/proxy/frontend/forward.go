@@ -282,7 +282,12 @@ func (e *Evaluator) Forward(c Connection) Verdict {
 	if m := e.masqueradeClusterIP(&c); m != NotMasqueraded {
 		v.Masquerade = m
 	}
-	v.Hairpins, v.Chosen = e.hairpinsOf(&c, v.Endpoints), f.chosen(&c, v.Endpoints)
+	v.Hairpins = e.hairpinsOf(&c, v.Endpoints)
+	if v.Reason == OutsideClient {
+		v.Chosen = f.chosen(&c, f.LocalSlots())
+	} else {
+		v.Chosen = f.chosen(&c, f.Slots())
+	}
 	return v
 }
 

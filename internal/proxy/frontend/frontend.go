@@ -95,6 +95,9 @@ type Frontend struct {
 	Policy Policy
 	// Endpoints are sorted and unique, and so are Local.
 	Endpoints []netip.AddrPort
+	// Shares are how many slots each of Endpoints has of those that connections are spread over
+	// evenly, and LocalShares likewise of Local; nil is one each.
+	Shares, LocalShares []uint8
 	// Local are the endpoints on the node for clients outside, with policy ExternalLocal.
 	Local []netip.AddrPort
 	// Serving are the endpoints at which flows that began may go on, sorted and unique: all that
@@ -121,6 +124,30 @@ type Affinity struct {
 	Timeout time.Duration
 }
 
+// MaxSlots is how many slots a list of endpoints has at most; further ones are not used.
+const MaxSlots = 1<<15 - 1
+
+// Slots returns Endpoints with each as often as it has slots, and LocalSlots likewise Local. An
+// endpoint with more slots comes again after all that have as many.
+func (f *Frontend) Slots() []netip.AddrPort { return repeated(f.Endpoints, f.Shares) }
+
+// LocalSlots returns Local with each endpoint as often as it has slots.
+func (f *Frontend) LocalSlots() []netip.AddrPort { return repeated(f.Local, f.LocalShares) }
+
+func repeated(endpoints []netip.AddrPort, shares []uint8) (slots []netip.AddrPort) {
+	if shares == nil {
+		return endpoints[:min(len(endpoints), MaxSlots)]
+	}
+	for round := range slices.Max(shares) {
+		for i, to := range endpoints {
+			if shares[i] > round && len(slots) < MaxSlots {
+				slots = append(slots, to)
+			}
+		}
+	}
+	return slots
+}
+
 // SameFlows reports whether flows may go on at the same endpoints, and new ones use the same.
 func (f *Frontend) SameFlows(o *Frontend) bool {
 	return slices.Equal(f.Serving, o.Serving) && slices.Equal(f.Endpoints, o.Endpoints) && slices.Equal(f.Local, o.Local)
@@ -130,6 +157,7 @@ func (f *Frontend) SameFlows(o *Frontend) bool {
 func (f *Frontend) Equal(o *Frontend) bool {
 	return f.Address == o.Address && f.Policy == o.Policy && f.Empty == o.Empty && f.Choice == o.Choice &&
 		slices.Equal(f.Endpoints, o.Endpoints) && slices.Equal(f.Local, o.Local) &&
+		slices.Equal(f.Shares, o.Shares) && slices.Equal(f.LocalShares, o.LocalShares) &&
 		slices.Equal(f.Sources, o.Sources) && (f.Sources == nil) == (o.Sources == nil) &&
 		(f.Affinity == o.Affinity || f.Affinity != nil && o.Affinity != nil && *f.Affinity == *o.Affinity)
 }

@@ -52,21 +52,13 @@ func newEntry(f *frontend.Frontend, before *entry) *entry {
 		before = new(entry)
 	}
 	if f.Choice != frontend.Random && f.Affinity == nil {
-		before = &entry{slots: first(f.Endpoints), local: first(f.Local)} // the order counts, not what was
+		before = new(entry) // the order counts, not what was
 	}
-	e := &entry{Frontend: f, slots: place(before.slots, first(f.Endpoints))}
+	e := &entry{Frontend: f, slots: place(before.slots, f.Slots())}
 	if f.Policy == frontend.ExternalLocal {
-		e.local = place(before.local, first(f.Local))
+		e.local = place(before.local, f.LocalSlots())
 	}
 	return e
-}
-
-// maxEndpoints is how many endpoints are used of a list: slots of both lists have 16 bits, and
-// numbers of both together.
-const maxEndpoints = 1<<15 - 1
-
-func first(endpoints []netip.AddrPort) []netip.AddrPort {
-	return endpoints[:min(len(endpoints), maxEndpoints)]
 }
 
 // appendTo appends the elements that the kernel needs for e alone.
@@ -105,7 +97,8 @@ func (e *entry) sourceElements() (all []element) {
 	return all
 }
 
-// appendSlots appends the elements of a list of endpoints, whose slots begin at base.
+// appendSlots appends the elements of a list of endpoints, whose slots begin at base: the endpoints
+// or, with affinity, their numbers and the endpoints of those.
 func (e *entry) appendSlots(all []element, key string, list []netip.AddrPort, base int) []element {
 	if e.chains().hashed() {
 		for _, s := range frontend.HashTable(list) {
@@ -113,24 +106,22 @@ func (e *entry) appendSlots(all []element, key string, list []netip.AddrPort, ba
 		}
 		return all
 	}
+	if e.group == nil {
+		for i, to := range list {
+			all = append(all, element{set: setEndpoints, key: slotKey(key, base+i), data: target(to)})
+		}
+		return all
+	}
+	known := make(map[netip.AddrPort]struct{}, len(list))
 	for i, to := range list {
-		all = e.appendSlot(all, slotKey(key, base+i), candidate{to, base == localSlot})
+		n := number(e.group.numbers[candidate{to, base == localSlot}])
+		all = append(all, element{set: setAffinityChoices, key: slotKey(key, base+i), data: n})
+		if _, ok := known[to]; !ok {
+			known[to] = struct{}{}
+			all = append(all, element{set: setAffinityEndpoints, key: key + n, data: target(to)})
+		}
 	}
 	return all
-}
-
-// appendSlot appends the elements of a slot: the endpoint or, with affinity, its number and the
-// endpoint of that.
-func (e *entry) appendSlot(all []element, key string, c candidate) []element {
-	if e.group == nil {
-		return append(all, element{set: setEndpoints, key: key, data: target(c.to)})
-	}
-	n := number(e.group.numbers[c])
-	return append(
-		all,
-		element{set: setAffinityChoices, key: key, data: n},
-		element{set: setAffinityEndpoints, key: destination(e.Address) + n, data: target(c.to)},
-	)
 }
 
 // chain returns the chain for the number of endpoints.

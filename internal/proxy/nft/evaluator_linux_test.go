@@ -86,6 +86,11 @@ func randomChange(random *rand.Rand) *frontend.Changes {
 	if f.Policy != frontend.Plain && random.IntN(3) == 0 {
 		f.Sources = []netip.Prefix{netip.PrefixFrom(podClient[family], podClient[family].BitLen())}
 	}
+	if len(f.Endpoints) > 1 && random.IntN(3) == 0 {
+		for range f.Endpoints {
+			f.Shares = append(f.Shares, uint8(1+random.IntN(5)))
+		}
+	}
 	f.Choice = frontend.Choice(random.IntN(3))
 	if random.IntN(4) == 0 {
 		f.Affinity = &frontend.Affinity{Group: at.String(), Timeout: time.Hour}

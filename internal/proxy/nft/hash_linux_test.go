@@ -61,4 +61,53 @@ func TestHashedPackets(t *testing.T) {
 	if list := w.list(); !strings.Contains(list, "jhash") {
 		t.Errorf("nft lists no hash:\n%s", list)
 	}
+	w.sync(table, new(frontend.State))
+	if list := w.list(); strings.Contains(list, "jhash") {
+		t.Errorf("chains that no frontend uses stay:\n%s", list)
+	}
+}
+
+// TestWeightedPackets checks that endpoints get connections in the proportion of their slots, with
+// each choice, and that a restart and changes of weights leave the slots in order.
+func TestWeightedPackets(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	w.serve()
+	table, state := w.table(nil), new(frontend.State)
+	for i, choice := range []frontend.Choice{frontend.Random, frontend.ConnectionHash} {
+		front := tcp(vip(0, i+1), frontend.Plain, endpoints(0, 2)...)
+		front.Choice, front.Shares = choice, []uint8{5, 1}
+		state.Frontends = append(state.Frontends, front)
+	}
+	w.sync(table, state)
+	for _, shares := range [][]uint8{{5, 1}, {1, 3}} {
+		changes := new(frontend.Changes)
+		for i, front := range state.Frontends {
+			changed := *front
+			changed.Shares = shares
+			changes.Put, state.Frontends[i] = append(changes.Put, &changed), &changed
+		}
+		must(t, apply(table, changes))
+		table.Close()
+		table = w.table(nil)
+		if n := w.sync(table, state); n != 0 {
+			t.Errorf("shares %d: a restart changed %d elements", shares, n)
+		}
+		for _, front := range state.Frontends {
+			const connections = 300
+			first, expected := 0, connections*int(shares[0])/int(shares[0]+shares[1])
+			for range connections {
+				if a := w.dial(w.pod, podClient[0], netip.AddrPortFrom(front.Addr, front.Port)); a.server == front.Endpoints[0] {
+					first++
+				} else if a.err != "" {
+					t.Errorf("%s: %s", front.Choice, a)
+				}
+			}
+			if likely := 50; first < expected-likely || first > expected+likely { // more than six standard deviations
+				t.Errorf("%s, shares %d: %d of %d connections go to the first, want %d±%d", front.Choice, shares, first, connections, expected, likely)
+			}
+		}
+	}
 }

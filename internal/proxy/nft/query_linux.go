@@ -81,7 +81,7 @@ func (h *holder) hold(want *frontend.Frontend) error {
 	if h.Endpoints, err = h.slots(e, 0, max(len(e.slots), sizeOf(chain))); err != nil {
 		return err
 	}
-	h.compare("", e.slots, h.Endpoints)
+	h.compare("", e.Endpoints, h.Endpoints)
 	if e.Policy != frontend.ExternalLocal {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (h *holder) hold(want *frontend.Frontend) error {
 	if h.Local, err = h.slots(e, localSlot, max(len(e.local), sizeOf(local.verdict))); err != nil {
 		return err
 	}
-	h.compare("for clients outside ", e.local, h.Local)
+	h.compare("for clients outside ", e.Local, h.Local)
 	return nil
 }
 

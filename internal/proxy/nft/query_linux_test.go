@@ -37,12 +37,14 @@ func TestHold(t *testing.T) {
 		empty, dropped := tcp(vip(f, 6), frontend.Plain), tcp(vip(f, 7), frontend.Plain)
 		dropped.Empty = frontend.Drop
 		large := tcp(vip(f, 8), frontend.Plain, many(f, 100)...)
-		fronts := []*frontend.Frontend{plain, external, local, limited, sticky, empty, dropped, large}
+		hashed, weighted := tcp(vip(f, 9), frontend.ExternalLocal, all...), tcp(vip(f, 10), frontend.Plain, all...)
+		hashed.Local, hashed.Choice, weighted.Shares = all[:2], frontend.ClientHash, []uint8{3, 1, 1}
+		fronts := []*frontend.Frontend{plain, external, local, limited, sticky, empty, dropped, large, hashed, weighted}
 		table := w.table(nil)
 		w.sync(table, &frontend.State{Frontends: fronts})
 		chains := []string{
 			"goto endpoints-3", "goto masquerade-2", "goto external-local-3", "goto limited", "goto affinity-3600-external-local-3",
-			"goto refuse", "drop", "goto endpoints-112",
+			"goto refuse", "drop", "goto endpoints-112", "goto client-hash-external-local-8", "goto endpoints-5",
 		}
 		for i, front := range fronts {
 			h, err := nft.Hold(nft.DefaultName, front.Address, front)

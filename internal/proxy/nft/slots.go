@@ -52,28 +52,31 @@ func draws(size int) []int {
 	return []int{size, size, size, filled(size), 1, 1}
 }
 
-// place returns the slots for endpoints, which are sorted, given the ones before. Slots are
-// always the first ones; an endpoint changes its slot only if that would leave a gap.
+// place returns the slots for endpoints, some of which have several, given the slots before. Slots
+// are always the first ones; an endpoint changes its slot only if that would leave a gap.
 func place(before, endpoints []netip.AddrPort) (slots []netip.AddrPort) {
 	if len(before) == 0 || slices.Equal(before, endpoints) {
 		return endpoints // and one list less in memory
 	}
-	slots = make([]netip.AddrPort, len(endpoints))
-	var homeless []netip.AddrPort
-	home := make(map[netip.AddrPort]int, len(before))
-	for i, e := range before {
-		home[e] = i
-	}
+	missing := make(map[netip.AddrPort]int, len(endpoints))
 	for _, e := range endpoints {
-		if i, ok := home[e]; ok && i < len(slots) && !slots[i].IsValid() {
-			slots[i] = e
-			continue
-		}
-		homeless = append(homeless, e)
+		missing[e]++
 	}
+	slots = make([]netip.AddrPort, len(endpoints))
+	for i, e := range before[:min(len(before), len(slots))] {
+		if missing[e] > 0 {
+			slots[i] = e
+			missing[e]--
+		}
+	}
+	rest := endpoints
 	for i := range slots {
-		if !slots[i].IsValid() {
-			slots[i], homeless = homeless[0], homeless[1:]
+		for !slots[i].IsValid() {
+			if e := rest[0]; missing[e] > 0 {
+				slots[i] = e
+				missing[e]--
+			}
+			rest = rest[1:]
 		}
 	}
 	return slots

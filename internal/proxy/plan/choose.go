@@ -13,6 +13,7 @@ type endpoint struct {
 	ready, serving, terminating bool
 	place                       *cluster.Place
 	pod                         string // empty without one
+	weight                      int
 }
 
 // noPlace is the place of endpoints whose slice has none.
@@ -27,7 +28,7 @@ func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port 
 		if s.AddressType != family {
 			continue
 		}
-		places := s.Places()
+		places, weight := s.Places(), weightOf(s)
 		for _, p := range s.Ports {
 			if p.Name != port.Name || p.Protocol != port.Protocol || p.Number == 0 {
 				continue
@@ -42,7 +43,7 @@ func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port 
 				}
 				found = append(found, endpoint{
 					addr: netip.AddrPortFrom(e.Addr, p.Number), place: place,
-					ready: e.Ready, serving: e.Serving, terminating: e.Terminating, pod: e.Pod,
+					ready: e.Ready, serving: e.Serving, terminating: e.Terminating, pod: e.Pod, weight: weight,
 				})
 			}
 		}
@@ -64,6 +65,8 @@ type choice struct {
 	// cluster are those for policy Cluster, local those on the node for policy Local.
 	// If cluster is empty, no endpoint can be used on any node.
 	cluster, local []netip.AddrPort
+	// clusterShares and localShares are frontend.Frontend.Shares for them.
+	clusterShares, localShares []uint8
 	// serving are all that serve: flows that began may go on there.
 	serving []netip.AddrPort
 	// hints are those that cluster was narrowed by; empty if it was not.
@@ -72,7 +75,8 @@ type choice struct {
 
 // choose chooses among endpoints (KEP-1669 and KEP-2433). With policy Cluster these are the
 // ready ones, narrowed by hints; with policy Local the ready ones on the node. If none is
-// ready, those that still serve while they terminate are chosen instead.
+// ready, those that still serve while they terminate are chosen instead. Of those chosen, the ones
+// of weight 0 are left out if there are others.
 func choose(all []endpoint, node *Node) (c choice) {
 	isReady := func(e *endpoint) bool { return e.ready }
 	isServing := func(e *endpoint) bool { return e.serving && e.terminating }
@@ -83,13 +87,13 @@ func choose(all []endpoint, node *Node) (c choice) {
 	} else {
 		usable, c.hints = hinted(ready, node)
 	}
-	c.cluster = addresses(usable)
+	c.cluster, c.clusterShares = weighted(usable)
 	isLocal := func(e *endpoint) bool { return e.local(node) }
 	local := filter(ready, isLocal)
 	if len(local) == 0 {
 		local = filter(filter(all, isServing), isLocal)
 	}
-	c.local = addresses(local)
+	c.local, c.localShares = weighted(local)
 	if c.serving = addresses(
 		filter(all, func(e *endpoint) bool { return e.serving }),
 	); slices.Equal(

@@ -23,6 +23,8 @@ const (
 	OtherZone Unused = "hinted for another zone"
 	// NotOnNode: it is not on the node, and the traffic policy is Local.
 	NotOnNode Unused = "not on the node"
+	// NoWeight: its weight is 0, and others have one.
+	NoWeight Unused = "weight 0"
 	// Additional: the address is not the first of its endpoint.
 	Additional Unused = "additional address"
 )
@@ -35,6 +37,8 @@ type Endpoint struct {
 	// Cluster and Local are why connections do not use it with traffic policy Cluster and
 	// Local; empty if they do.
 	Cluster, Local Unused
+	// Weight is how many connections it gets, against the others.
+	Weight int
 }
 
 // Endpoints returns the endpoints of a port of a Service in one family, sorted by address.
@@ -48,7 +52,7 @@ func Endpoints(v *cluster.View, node *Node, key cluster.Key, port cluster.Port, 
 		e := &found[i]
 		all = append(all, Endpoint{
 			Addr: e.addr, Pod: e.pod, Node: e.place.Node,
-			Cluster: chosen.whyNotCluster(e), Local: chosen.whyNotLocal(e, node),
+			Cluster: chosen.whyNotCluster(e), Local: chosen.whyNotLocal(e, node), Weight: e.weight,
 		})
 	}
 	slices.SortStableFunc(all, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
@@ -59,7 +63,10 @@ func (c *choice) whyNotCluster(e *endpoint) Unused {
 	if slices.Contains(c.cluster, e.addr) {
 		return ""
 	}
-	if e.ready {
+	switch {
+	case e.ready && e.weight == 0:
+		return NoWeight
+	case e.ready:
 		return c.hints
 	}
 	return e.unready()
@@ -71,6 +78,8 @@ func (c *choice) whyNotLocal(e *endpoint, node *Node) Unused {
 		return ""
 	case !e.local(node):
 		return NotOnNode
+	case e.ready:
+		return NoWeight
 	}
 	return e.unready()
 }
@@ -97,7 +106,7 @@ func additional(of []*cluster.EndpointSlice, family cluster.AddressType, port cl
 			for i := range s.Endpoints {
 				if e := &s.Endpoints[i]; places[i].Additional {
 					all = append(all, Endpoint{
-						Addr: netip.AddrPortFrom(e.Addr, p.Number), Pod: e.Pod, Node: places[i].Node,
+						Addr: netip.AddrPortFrom(e.Addr, p.Number), Pod: e.Pod, Node: places[i].Node, Weight: weightOf(s),
 						Cluster: Additional, Local: Additional,
 					})
 				}

@@ -5,6 +5,7 @@
 //
 //	cluster.View ──► service.go:  which frontends a Service has
 //	                 choose.go:   which endpoints each may use
+//	                 weight.go:   how many connections each gets
 //	                 compiler.go: which Service has an address that several want
 //	             ──► frontend.Frontend, HealthCheck, verdicts
 package plan
@@ -108,6 +109,9 @@ const (
 	// InvalidChoice: the annotation portolan.dev/endpoint-choice has no known value, and is
 	// ignored.
 	InvalidChoice Reason = "invalid-endpoint-choice"
+	// InvalidWeight: the annotation portolan.dev/endpoint-weight of one of its EndpointSlices is no
+	// weight, and is ignored.
+	InvalidWeight Reason = "invalid-endpoint-weight"
 	// NoLocalEndpoints: none of its endpoints is on the node, and the traffic policy is Local;
 	// connections are dropped.
 	NoLocalEndpoints Reason = "no-local-endpoints"

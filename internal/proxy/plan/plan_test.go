@@ -551,6 +551,12 @@ func frontendText(f *frontend.Frontend) string {
 			fmt.Fprintf(&b, " %s", e)
 		}
 	}
+	if f.Choice != frontend.Random {
+		fmt.Fprintf(&b, " by %s", f.Choice)
+	}
+	if f.Shares != nil || f.LocalShares != nil {
+		fmt.Fprintf(&b, " shares %d %d", f.Shares, f.LocalShares)
+	}
 	if f.Empty == frontend.Drop {
 		b.WriteString(" drop")
 	}

@@ -357,7 +357,7 @@ func (r *random) port() cluster.Port {
 func (r *random) slice() *cluster.EndpointSlice {
 	s := &cluster.EndpointSlice{
 		Key: r.key(), Service: pick(r, "one", "two", "three", ""), AddressType: pick(r, cluster.IPv4, cluster.IPv4, cluster.IPv6), Ports: some(r, 3, r.port),
-		Spec: new(cluster.SliceSpec),
+		Spec: &cluster.SliceSpec{EndpointWeight: pick(r, "", "", "0", "10", "200", "x")},
 	}
 	hints := func(names ...string) func() string { return func() string { return pick(r, names...) } }
 	for range r.IntN(5) {

@@ -24,6 +24,12 @@ func (c *compiler) compile() {
 		c.out.Check = &HealthCheck{Port: spec.HealthCheckNodePort, Endpoints: make(map[cluster.AddressType]int)}
 	}
 	choice := c.choice()
+	for _, s := range c.slices {
+		if _, err := parseWeight(s.EndpointWeight()); err != nil {
+			c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: InvalidWeight})
+			break
+		}
+	}
 	for _, ip := range c.service.ClusterIPs {
 		ready := make(map[netip.Addr]struct{})
 		for i := range c.service.Ports {
@@ -98,10 +104,11 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice, by frontend.
 		}
 	}
 	internal := frontend.Frontend{
-		Policy: frontend.Plain, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity, Choice: by,
+		Policy: frontend.Plain, Endpoints: chosen.cluster, Shares: chosen.clusterShares, Serving: chosen.serving,
+		Affinity: affinity, Choice: by,
 	}
 	if spec.InternalLocal {
-		internal.Endpoints = chosen.local
+		internal.Endpoints, internal.Shares = chosen.local, chosen.localShares
 		if len(chosen.local) == 0 && len(chosen.cluster) > 0 {
 			internal.Empty = frontend.Drop
 		}
@@ -109,10 +116,11 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice, by frontend.
 	c.add(internal, frontend.Address{Addr: ip, Protocol: protocol, Port: port.Number})
 
 	external := frontend.Frontend{
-		Policy: frontend.External, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity, Choice: by,
+		Policy: frontend.External, Endpoints: chosen.cluster, Shares: chosen.clusterShares, Serving: chosen.serving,
+		Affinity: affinity, Choice: by,
 	}
 	if spec.ExternalLocal {
-		external.Policy, external.Local = frontend.ExternalLocal, chosen.local
+		external.Policy, external.Local, external.LocalShares = frontend.ExternalLocal, chosen.local, chosen.localShares
 	}
 	balancers := balancersOf(spec.Ingress, ip)
 	balanced := external

@@ -65,7 +65,7 @@ func TestEvent(t *testing.T) {
 			t.Errorf("%s: Warn = %v, want %q", claim, err, test.want)
 		}
 	}
-	found, err := client.Events("default").Search(scheme.Scheme, service) // as kubectl describe
+	found, err := client.Events("default").SearchWithContext(t.Context(), scheme.Scheme, service) // as kubectl describe
 	if err != nil || len(found.Items) != 1 {
 		t.Fatalf("Events of the Service: %v, %v, want one", found, err)
 	}

@@ -42,8 +42,7 @@ var elsewhere = map[string]string{
 	"TestSyncProxyRulesRepeated": "The transactions of kube-proxy. `TestIncrementalEqualsFull` of internal/proxy/plan and " +
 		"`TestChurn` of internal/proxy/nft test those of Portolan.",
 	"TestSyncProxyRulesStartup": "The same at a start; `TestRepair` of internal/proxy/nft.",
-	"TestNoEndpointsMetric": "Different: Portolan does not have the metric. `portolan get backends` prints the Services without " +
-		"usable endpoints.",
+	"TestNoEndpointsMetric": "`TestWithoutLocal` of internal/proxy/plan counts the same ports.",
 	"TestLoadBalancerIngressRouteTypeProxy": "`ipMode` is among what `TestChoiceEqualsKubeProxy` varies.",
 	"Test_servicePortChainNameBase":         chainNames, "Test_servicePortEndpointChainNameBase": chainNames,
 	"TestProxier_OnServiceCIDRsChanged": "`TestServiceCIDR` of internal/kube/object; here packets to `172.30.0.0/16`.",

@@ -41,8 +41,8 @@ var elsewhere = map[string]string{
 		"are told, and test/e2e/healthcheck the responses.",
 	"TestSyncProxyRulesRepeated": "The transactions of kube-proxy. `TestIncrementalEqualsFull` of internal/proxy/plan and " +
 		"`TestChurn` of internal/proxy/nft test those of Portolan.",
-	"TestSyncProxyRulesStartup": "The same at a start; `TestRepair` of internal/proxy/nft.",
-	"TestNoEndpointsMetric": "`TestWithoutLocal` of internal/proxy/plan counts the same ports.",
+	"TestSyncProxyRulesStartup":             "The same at a start; `TestRepair` of internal/proxy/nft.",
+	"TestNoEndpointsMetric":                 "`TestWithoutLocal` of internal/proxy/plan counts the same ports.",
 	"TestLoadBalancerIngressRouteTypeProxy": "`ipMode` is among what `TestChoiceEqualsKubeProxy` varies.",
 	"Test_servicePortChainNameBase":         chainNames, "Test_servicePortEndpointChainNameBase": chainNames,
 	"TestProxier_OnServiceCIDRsChanged": "`TestServiceCIDR` of internal/kube/object; here packets to `172.30.0.0/16`.",

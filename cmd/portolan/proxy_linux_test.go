@@ -63,6 +63,7 @@ func init() {
 		"proxy.conntrack.resetTCP":              effectOfResetTCP,
 		"proxy.replaceKubeProxy":                effectOfReplaceKubeProxy,
 		"proxy.counters":                        effectOfCounters,
+		"proxy.slowStart":                       effectOfSlowStart,
 	})
 }
 
@@ -220,6 +221,36 @@ func effectOfCounters(t *testing.T) {
 	}
 }
 
+// effectOfSlowStart checks how many slots a Service has of which an endpoint becomes ready.
+func effectOfSlowStart(t *testing.T) {
+	for setting, want := range map[string]string{"slowStart: 1h": "goto endpoints-11", "slowStart: 0s": "goto endpoints-2"} {
+		dir, objects := copyOfManifests(t)
+		const ready = "  - {addresses: [10.244.8.2], nodeName: node-2}\n"
+		write(t, filepath.Join(dir, "objects.yaml"), strings.Replace(objects, ready, "", 1))
+		p := startProxy(t, dir, setting)
+		write(t, filepath.Join(dir, "objects.yaml"), objects)
+		p.poll(patience, func() error {
+			services := inNetwork(t, p, "nft", "list", "map", "ip", "portolan-proxy", "services")
+			if line := "10.96.0.10 . tcp . 80 : " + want; !strings.Contains(services, line) {
+				return fmt.Errorf("%s: no %q in\n%s", setting, line, services)
+			}
+			return nil
+		})
+	}
+}
+
+// copyOfManifests returns a directory for manifests, and the text of proxyManifests.
+func copyOfManifests(t *testing.T) (dir, objects string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(proxyManifests, "objects.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	write(t, filepath.Join(dir, "objects.yaml"), string(text))
+	return dir, string(text)
+}
+
 func effectOfHealthz(t *testing.T) {
 	p := startProxy(t, proxyManifests, "healthz: 127.0.0.1:7777")
 	inNetwork(t, p, "ip", "link", "set", "lo", "up")
@@ -260,17 +291,12 @@ func effectOfHealthLimit(t *testing.T) {
 // effectOfResetTCP checks that the entry of a connection is deleted when its endpoint has gone.
 func effectOfResetTCP(t *testing.T) {
 	for setting, want := range map[string]bool{"resetTCP: true": false, "resetTCP: false": true} {
-		dir := t.TempDir()
-		objects, err := os.ReadFile(filepath.Join(proxyManifests, "objects.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, "objects.yaml"), string(objects))
+		dir, objects := copyOfManifests(t)
 		p := startProxy(t, dir, fmt.Sprintf("conntrack: {%s}", setting))
 		inNetwork(t, p, "conntrack", "-I", "-p", "tcp", "-s", "198.51.100.7", "-d", "10.96.0.10", "--sport", "4000", "--dport", "80",
 			"-r", "10.244.8.2", "-q", "198.51.100.7", "--reply-port-src", "8080", "--reply-port-dst", "4000",
 			"--state", "ESTABLISHED", "-u", "SEEN_REPLY,ASSURED", "-t", "600")
-		less := strings.Replace(string(objects), "  - {addresses: [10.244.8.2], nodeName: node-2}\n", "", 1)
+		less := strings.Replace(objects, "  - {addresses: [10.244.8.2], nodeName: node-2}\n", "", 1)
 		write(t, filepath.Join(dir, "objects.yaml"), less)
 		p.poll(patience, func() error {
 			if rules := inNetwork(t, p, "nft", "list", "map", "ip", "portolan-proxy", "endpoints"); strings.Contains(rules, "10.244.8.2") {

@@ -45,11 +45,18 @@ type ServiceSpec struct {
 	AffinitySeconds int32
 	// EndpointChoice is the value of the annotation AnnotationEndpointChoice; empty without it.
 	EndpointChoice string
+	// SlowStart is the value of the annotation AnnotationSlowStart; empty without it.
+	SlowStart string
 }
 
 // AnnotationEndpointChoice is how a service proxy chooses endpoints of a Service: one of the
 // values of the key proxy.endpointChoice, which holds for Services without it.
 const AnnotationEndpointChoice = "portolan.dev/endpoint-choice"
+
+// AnnotationSlowStart is for how long a service proxy gives fewer connections to an endpoint of a
+// Service that became ready, such as 30s; Services without it have the value of the key
+// proxy.slowStart.
+const AnnotationSlowStart = "portolan.dev/slow-start"
 
 // IngressIP is an address of a load balancer.
 type IngressIP struct {

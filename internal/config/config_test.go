@@ -146,6 +146,7 @@ proxy:
   masqueradeAll: false
   masqueradeBit: 14
   nodePortAddresses: [primary]
+  slowStart: 0s
   endpointChoice: random
   table: portolan-proxy
   counters: false
@@ -234,6 +235,7 @@ func TestCompile(t *testing.T) {
 				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/48"),
 			}}}
 		}},
+		"slow start":                             {"proxy: {slowStart: 20s}", func(c *config.Compiled) { c.Proxy.SlowStart = 20 * time.Second }},
 		"endpoints by hash":                      {"proxy: {endpointChoice: connection-hash}", func(c *config.Compiled) { c.Proxy.Choice = frontend.ConnectionHash }},
 		"counters of connections":                {"proxy: {counters: true}", func(c *config.Compiled) { c.Proxy.Table.Counters = true }},
 		"a service proxy in place of kube-proxy": {"proxy: {replaceKubeProxy: true}", func(c *config.Compiled) { c.Proxy.ReplaceKubeProxy = true }},
@@ -424,6 +426,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a timeout of UDP streams":       {"proxy: {conntrack: {udpStreamTimeout: -1s}}", ":1: proxy.conntrack.udpStreamTimeout: -1s is less than 0s"},
 	"resetting some":                 {"proxy: {conntrack: {resetTCP: some}}", ":1: proxy.conntrack.resetTCP: \"some\" is not true or false"},
 	"replacing some":                 {"proxy: {replaceKubeProxy: some}", ":1: proxy.replaceKubeProxy: \"some\" is not true or false"},
+	"a slow start of days":           {"proxy: {slowStart: 48h}", ":1: proxy.slowStart: 48h0m0s is not between 0s and 1h"},
 	"a choice by moon":               {"proxy: {endpointChoice: moon}", ":1: proxy.endpointChoice: \"moon\" is not random, client-hash or connection-hash"},
 	"counting some":                  {"proxy: {counters: some}", ":1: proxy.counters: \"some\" is not true or false"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},

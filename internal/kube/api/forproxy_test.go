@@ -48,7 +48,9 @@ func fillForProxy(seed uint64, object any) {
 		if r.IntN(8) == 0 {
 			o.Labels = map[string]string{cluster.LabelProxyName: pick("", "other")}
 		}
-		o.Annotations = map[string]string{cluster.AnnotationEndpointChoice: pick("", "client-hash", "x")}
+		o.Annotations = map[string]string{
+			cluster.AnnotationEndpointChoice: pick("", "client-hash", "x"), cluster.AnnotationSlowStart: pick("", "30s", "x"),
+		}
 		o.Spec.Type = corev1.ServiceType(pick("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"))
 		o.Spec.ExternalName = "example.com"
 		o.Spec.IPFamilies = nil

@@ -272,6 +272,7 @@ func trimServiceForProxy(s *cluster.Service) {
 		NodePorts: s.Spec.NodePorts, HealthCheckNodePort: s.Spec.HealthCheckNodePort,
 		ExternalLocal: s.Spec.ExternalLocal, InternalLocal: s.Spec.InternalLocal,
 		AffinitySeconds: s.Spec.AffinitySeconds, EndpointChoice: interned(s.Spec.EndpointChoice),
+		SlowStart:   interned(s.Spec.SlowStart),
 		ExternalIPs: s.Spec.ExternalIPs, Ingress: s.Spec.Ingress, SourceRanges: s.Spec.SourceRanges,
 	}
 	if name, ok := s.Spec.Labels[cluster.LabelProxyName]; ok {

@@ -95,6 +95,7 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		Deleting:       s.DeletionTimestamp != nil,
 		SourceRanges:   sourceRanges(s.Spec.LoadBalancerSourceRanges),
 		EndpointChoice: s.Annotations[cluster.AnnotationEndpointChoice],
+		SlowStart:      s.Annotations[cluster.AnnotationSlowStart],
 	}
 	for _, text := range s.Spec.ExternalIPs {
 		if addr, bad := address(text); len(bad) == 0 {

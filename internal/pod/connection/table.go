@@ -85,6 +85,8 @@ func noteOf(verdicts []plan.Verdict, at frontend.Address) (note string) {
 		switch {
 		case v.Reason == plan.InvalidChoice:
 			note = "the annotation " + cluster.AnnotationEndpointChoice + " has no known value"
+		case v.Reason == plan.InvalidSlowStart:
+			note = "the annotation " + cluster.AnnotationSlowStart + " is no duration from 0s to 1h"
 		case v.Reason == plan.InvalidWeight:
 			note = "an annotation " + cluster.AnnotationEndpointWeight + " is no number from 0 to 1000"
 		case v.Address != at:

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"net"
 	"net/netip"
@@ -41,6 +42,8 @@ type worker struct {
 	blind    chan error      // why there are no more notices
 	watching sync.WaitGroup
 	stop     context.CancelFunc // of watching; nil if nothing watches
+	warmup   *plan.Warmup
+	nextStep time.Duration // of warmup, after the last compile; 0 for none
 }
 
 // kernelTable is what the worker needs of an nft.Table.
@@ -56,6 +59,7 @@ func newWorker(p *Proxy) *worker {
 		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), open: func(c nft.Config) kernelTable { return nft.New(c) },
 		notices: make(chan nft.Notice, 1), blind: make(chan error, 1),
 		gone: make(map[frontend.Address]struct{}), causes: make(map[cluster.Ref]int64),
+		warmup: plan.NewWarmup(p.settings.SlowStart),
 	}
 }
 
@@ -69,7 +73,7 @@ func (w *worker) run(ctx context.Context) error {
 	defer look.Stop()
 	compare := time.NewTicker(compareInterval)
 	defer compare.Stop()
-	var retry, repair <-chan time.Time // nil if none is waited for
+	var retry, repair, step <-chan time.Time // nil if none is waited for
 	for {
 		var changes cluster.Changes
 		select {
@@ -91,6 +95,8 @@ func (w *worker) run(ctx context.Context) error {
 		case err := <-w.blind:
 			repair = time.After(w.blinded(err))
 			continue
+		case <-step:
+			step = nil
 		case <-repair:
 			repair, w.stale = nil, true
 			select { // what it is about is repaired, too
@@ -107,6 +113,9 @@ func (w *worker) run(ctx context.Context) error {
 			retry = time.After(w.failures.next())
 		} else {
 			w.failures = backoff{}
+		}
+		if w.nextStep > 0 && step == nil {
+			step = time.After(w.nextStep)
 		}
 	}
 }
@@ -176,7 +185,8 @@ func (w *worker) standBy(err error) bool {
 		w.cfg.Log.Info(standbyRemark, "table", w.settings.Table.Name)
 	}
 	if w.standby = waits; waits {
-		w.failures = backoff{} // the tables are free at any moment
+		w.failures = backoff{}         // the tables are free at any moment
+		w.eachFamily(w.health.Updated) // the other process has what this one lacks
 	}
 	return waits
 }
@@ -224,9 +234,12 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 		if !v.Loaded(w.Needs()...) {
 			return
 		}
+		now := time.Now()
+		warmer := w.warmup.Advance(now)
 		switch node := w.nodeOf(v); {
 		case w.table == nil, w.stale, c.Everything, !equalNodes(node, w.node), w.podsMoved(v):
 			w.node = node
+			w.warmup.LookAtAll(v, now)
 			before := slices.Collect(w.compiler.Addresses())
 			j = job{kind: fullSync, config: w.tableConfig(v), state: w.compiler.All(v, node)}
 			for _, a := range before {
@@ -236,11 +249,15 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 			}
 			j.checks, j.checked = w.compiler.Checks()
 			w.counters.replace(v, w.compiler, j.config)
-		case len(c.Objects) > 0:
+		case len(c.Objects) > 0 || len(warmer) > 0:
+			changed := servicesOf(c)
+			w.warmup.Look(v, changed, now)
 			changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
-				for ref := range maps.Keys(c.Objects) {
-					if ref.Kind == cluster.KindService && !yield(ref.Key) {
-						return
+				for _, keys := range []iter.Seq[cluster.Key]{changed, slices.Values(warmer)} {
+					for key := range keys {
+						if !yield(key) {
+							return
+						}
 					}
 				}
 			})
@@ -248,8 +265,20 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 			j.checks, j.checked = w.compiler.Checks()
 			w.counters.update(v, w.compiler)
 		}
+		w.nextStep = w.warmup.Next(now)
 	})
 	return j
+}
+
+// servicesOf yields the Services among changes, and those whose endpoints are.
+func servicesOf(c cluster.Changes) iter.Seq[cluster.Key] {
+	return func(yield func(cluster.Key) bool) {
+		for ref := range maps.Keys(c.Objects) {
+			if ref.Kind == cluster.KindService && !yield(ref.Key) {
+				return
+			}
+		}
+	}
 }
 
 // run programs the job.
@@ -337,6 +366,7 @@ func families() []nft.Family {
 func (w *worker) nodeOf(v *cluster.View) plan.Node {
 	node := plan.Node{
 		Name: w.Proxy.node, Addresses: w.addrs, Zone: w.node.Zone, NodePorts: w.node.NodePorts, Choice: w.settings.Choice,
+		Warmup: w.warmup,
 	}
 	if n := v.Node(w.Proxy.node); n != nil {
 		node.Zone, node.NodePorts = n.Zone, plan.Primary(n.InternalIPs)

@@ -6,6 +6,7 @@
 //	cluster.View ──► service.go:  which frontends a Service has
 //	                 choose.go:   which endpoints each may use
 //	                 weight.go:   how many connections each gets
+//	                 warmup.go:   which get fewer for a while
 //	                 compiler.go: which Service has an address that several want
 //	             ──► frontend.Frontend, HealthCheck, verdicts
 package plan
@@ -28,6 +29,8 @@ type Node struct {
 	Addresses []netip.Addr
 	// Choice is how endpoints are chosen of Services that do not say so.
 	Choice frontend.Choice
+	// Warmup has the endpoints that are to get fewer connections for a while; nil is none.
+	Warmup *Warmup
 }
 
 // Primary returns the addresses of a Node's InternalIPs that are for node ports by default: the
@@ -109,6 +112,8 @@ const (
 	// InvalidChoice: the annotation portolan.dev/endpoint-choice has no known value, and is
 	// ignored.
 	InvalidChoice Reason = "invalid-endpoint-choice"
+	// InvalidSlowStart: the annotation portolan.dev/slow-start is no duration, and is ignored.
+	InvalidSlowStart Reason = "invalid-slow-start"
 	// InvalidWeight: the annotation portolan.dev/endpoint-weight of one of its EndpointSlices is no
 	// weight, and is ignored.
 	InvalidWeight Reason = "invalid-endpoint-weight"

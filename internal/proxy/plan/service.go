@@ -24,6 +24,9 @@ func (c *compiler) compile() {
 		c.out.Check = &HealthCheck{Port: spec.HealthCheckNodePort, Endpoints: make(map[cluster.AddressType]int)}
 	}
 	choice := c.choice()
+	if _, err := parseSlowStart(spec.SlowStart, 0); err != nil {
+		c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: InvalidSlowStart})
+	}
 	for _, s := range c.slices {
 		if _, err := parseWeight(s.EndpointWeight()); err != nil {
 			c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: InvalidWeight})
@@ -35,6 +38,9 @@ func (c *compiler) compile() {
 		for i := range c.service.Ports {
 			found := endpointsOf(c.slices, cluster.FamilyOf(ip), c.service.Ports[i])
 			begin := len(c.out.Frontends)
+			if choice == frontend.Random { // hashes are to choose alike on all nodes
+				c.node.Warmup.weigh(c.service.Key, found)
+			}
 			c.compilePort(ip, i, choose(found, c.node), choice)
 			c.noteNoLocal(cluster.FamilyOf(ip), c.out.Frontends[begin:])
 			for _, e := range found {

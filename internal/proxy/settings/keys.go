@@ -28,6 +28,9 @@ var Keys = key.Table{
 	{Path: "proxy.nodePortAddresses", Restart: []key.Condition{key.Always},
 		Description: "The addresses of the node at which node ports are reached: `primary` for its InternalIPs, " +
 			"or ranges that local addresses are in."},
+	{Path: "proxy.slowStart", Min: "0s", Max: "1h", Restart: []key.Condition{key.Always},
+		Description: "For how long an endpoint that became ready gets fewer connections than the others, of Services " +
+			"without the annotation `portolan.dev/slow-start`. See proxy.md."},
 	{Path: "proxy.endpointChoice", Values: []string{"random", "client-hash", "connection-hash"},
 		Restart: []key.Condition{key.Always},
 		Description: "How an endpoint is chosen for a new connection, for Services without the annotation " +

@@ -32,6 +32,9 @@ type Proxy struct {
 	MasqueradeBit int         `yaml:"masqueradeBit"`
 	// NodePortAddresses are ranges, or "primary" alone.
 	NodePortAddresses []string `yaml:"nodePortAddresses"`
+	// SlowStart is for how long endpoints that became ready get fewer connections, of Services
+	// that do not say so.
+	SlowStart key.Duration `yaml:"slowStart"`
 	// EndpointChoice is how endpoints are chosen of Services that do not say so.
 	EndpointChoice string `yaml:"endpointChoice"`
 	Table          string `yaml:"table"`
@@ -96,8 +99,10 @@ type Compiled struct {
 	PodCIDRs bool
 	// NodePorts are the ranges of addresses for node ports; nil is the Node's InternalIPs.
 	NodePorts []netip.Prefix
-	// Choice is how endpoints are chosen of Services that do not say so.
-	Choice frontend.Choice
+	// Choice is how endpoints are chosen of Services that do not say so, and SlowStart for how
+	// long those that became ready get fewer connections.
+	Choice    frontend.Choice
+	SlowStart time.Duration
 	// Healthz is not valid if the probes are off.
 	Healthz     netip.AddrPort
 	HealthLimit time.Duration
@@ -126,7 +131,7 @@ func (p *Proxy) Compile() (Compiled, error) {
 	if err != nil {
 		return made, key.Errorf("proxy.endpointChoice", "%v", err)
 	}
-	made.Choice = choice
+	made.Choice, made.SlowStart = choice, time.Duration(p.SlowStart)
 	if p.Table == "" {
 		return made, key.Errorf("proxy.table", "is empty; leave it out for %s", nft.DefaultName)
 	}

@@ -48,6 +48,7 @@
 - proxy.masqueradeAll
 - proxy.masqueradeBit
 - proxy.nodePortAddresses
+- proxy.slowStart
 - proxy.endpointChoice
 - proxy.table
 - proxy.counters
@@ -132,6 +133,7 @@
 - proxy.masqueradeAll
 - proxy.masqueradeBit
 - proxy.nodePortAddresses
+- proxy.slowStart
 - proxy.endpointChoice
 - proxy.table
 - proxy.counters

@@ -22,11 +22,16 @@ type counters struct {
 	log   *slog.Logger
 	total *prometheus.Desc
 
-	mu     sync.Mutex // guards the fields below
+	// connections reads the kernel: nft.Connections.
+	connections func(nft.Config) (map[frontend.Address]uint64, error)
+
+	reading sync.Mutex // guards counts and read; held while the kernel is read
+	counts  map[frontend.Address]uint64
+	read    time.Time // when counts were read
+
+	mu     sync.Mutex // guards the fields below; changes wait for it
 	config nft.Config // of the table; zero before there is one
 	owners map[frontend.Address]servicePort
-	counts map[frontend.Address]uint64
-	read   time.Time // when counts were read
 }
 
 // servicePort is a port of a Service, at addresses of one kind.
@@ -37,7 +42,7 @@ type servicePort struct {
 }
 
 func newCounters(log *slog.Logger) *counters {
-	return &counters{log: log, total: prometheus.NewDesc(
+	return &counters{log: log, connections: nft.Connections, total: prometheus.NewDesc(
 		"portolan_proxy_service_connections_total",
 		"Connections to a port of a Service, whether they were forwarded or not.",
 		[]string{"namespace", "service", "port", "protocol", "kind"}, nil,
@@ -88,13 +93,25 @@ func (c *counters) Describe(ch chan<- *prometheus.Desc) { ch <- c.total }
 // Collect sends a counter for each port of a Service and kind of address. If the kernel cannot be
 // read, they are what they were.
 func (c *counters) Collect(ch chan<- prometheus.Metric) {
+	for of, n := range c.sums() {
+		ch <- prometheus.MustNewConstMetric(c.total, prometheus.CounterValue, float64(n),
+			of.service.Namespace, of.service.Name, of.port, of.protocol, string(of.kind))
+	}
+}
+
+// sums returns the number of connections to each port of a Service and kind of address. Changes
+// do not wait while the kernel is read.
+func (c *counters) sums() map[servicePort]uint64 {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.config.Families == nil {
-		return
+	config := c.config
+	c.mu.Unlock()
+	if config.Families == nil {
+		return nil
 	}
 	if time.Since(c.read) >= countersInterval {
-		counts, err := nft.Connections(c.config)
+		counts, err := c.connections(config)
 		if err != nil {
 			c.log.Warn("the counters of connections cannot be read", "err", err)
 		} else {
@@ -102,14 +119,13 @@ func (c *counters) Collect(ch chan<- prometheus.Metric) {
 		}
 		c.read = time.Now()
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	sums := make(map[servicePort]uint64)
 	for at, n := range c.counts {
 		if of, ok := c.owners[at]; ok {
 			sums[of] += n
 		}
 	}
-	for of, n := range sums {
-		ch <- prometheus.MustNewConstMetric(c.total, prometheus.CounterValue, float64(n),
-			of.service.Namespace, of.service.Name, of.port, of.protocol, string(of.kind))
-	}
+	return sums
 }

@@ -35,7 +35,7 @@ func TestExplainKernel(t *testing.T) {
 		{
 			"the cluster has changed, and the kernel has not", explain("--from node --manifests " + without),
 			[]string{
-				"  kernel: 10.96.0.10 . tcp . 80 : goto endpoints-2, 2 endpoints; the model differs:\n",
+				"  kernel: 10.96.0.10 . tcp . 80 : goto endpoints-2, 2 endpoints, which differs from the model:\n",
 				"    it has the endpoint 10.244.8.2:8080, which the model does not use\n",
 				"why:  the kernel of node node-1 differs from the model at 10.96.0.10:80/tcp: ", "status 1\n",
 			},

@@ -70,7 +70,7 @@ func (k *Kernel) write(b *strings.Builder) {
 		b.WriteString(", as in the model\n")
 		return
 	}
-	b.WriteString("; the model differs:\n")
+	b.WriteString(", which differs from the model:\n")
 	for _, d := range k.Differences {
 		fmt.Fprintf(b, "    %s\n", d)
 	}

@@ -41,8 +41,9 @@ func ParseChoice(name string) (Choice, error) {
 // Consistent Hash Based on the Pseudo-Random Sequence"). Endpoints are at slots of a table that is
 // a quarter to half full. Where a hash of the connection meets an empty slot, another hash is
 // taken. Thus every endpoint is as likely as any other, and one that is added takes its
-// connections from the others, without moving any between them. An endpoint's slots are hashes
-// of its address; it takes the first one that none before it has taken.
+// connections from the others. An endpoint's slots are hashes of its address; it takes the first
+// one that none before it in the order of addresses has taken, so that one that is added moves
+// few others.
 
 // maxHashes is how many hashes are taken before the spare slots, which are never empty. At most
 // 1 % of connections get there: 0.75 to the power of 16.

@@ -88,7 +88,7 @@ type sized struct {
 }
 
 // parseChain returns what the chain with a name is for. Other chains than those for a number of
-// endpoints yield false.
+// endpoints yield zero and false.
 func parseChain(name string) (s sized, ok bool) {
 	for _, k := range []chains{clientHashChains, connectionHashChains} {
 		if rest, found := strings.CutPrefix(name, k.prefix()); found {
@@ -99,13 +99,16 @@ func parseChain(name string) (s sized, ok bool) {
 		seconds, after, _ := strings.Cut(rest, "-")
 		n, err := strconv.Atoi(seconds)
 		if err != nil || n <= 0 {
-			return s, false
+			return sized{}, false
 		}
 		s.chains, name = chains(n), after
 	}
 	size, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
+	if err != nil || !s.chains.hasSize(size) {
+		return sized{}, false
+	}
 	s.size = size
-	return s, err == nil && s.chains.hasSize(size)
+	return s, true
 }
 
 // setName names a set or map of a table.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -78,7 +76,8 @@ func (h *holder) hold(want *frontend.Frontend) error {
 	if err != nil {
 		return err
 	}
-	if h.Endpoints, err = h.slots(e, 0, max(len(e.slots), sizeOf(chain))); err != nil {
+	serving, _ := parseChain(chain)
+	if h.Endpoints, err = h.slots(e, 0, max(len(e.slots), serving.size)); err != nil {
 		return err
 	}
 	h.compare("", e.Endpoints, h.Endpoints)
@@ -89,7 +88,8 @@ func (h *holder) hold(want *frontend.Frontend) error {
 	if err != nil {
 		return err
 	}
-	if h.Local, err = h.slots(e, localSlot, max(len(e.local), sizeOf(local.verdict))); err != nil {
+	serving, _ = parseChain(local.verdict)
+	if h.Local, err = h.slots(e, localSlot, max(len(e.local), serving.size)); err != nil {
 		return err
 	}
 	h.compare("for clients outside ", e.Local, h.Local)
@@ -208,15 +208,6 @@ func (h *holder) compare(whose string, want, got []netip.AddrPort) {
 	}
 	report(want, got, "%sit lacks the endpoint %s")
 	report(got, want, "%sit has the endpoint %s, which the model does not use")
-}
-
-// sizeOf returns the number of endpoints in the name of a chain; 0 without one.
-func sizeOf(chain string) int {
-	n, err := strconv.Atoi(chain[strings.LastIndexByte(chain, '-')+1:])
-	if err != nil {
-		return 0
-	}
-	return min(n, localSlot)
 }
 
 // verdictText returns a verdict as nft lists it.

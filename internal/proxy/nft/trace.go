@@ -60,7 +60,8 @@ func OfProxy(table, name string) bool {
 }
 
 // WhyDropped returns why the table dropped or rejected a packet that visited the given chains,
-// in order, in words. rejected is whether the client was told.
+// in order, in words. rejected reports whether the client gets a TCP reset
+// or an ICMP error.
 func WhyDropped(chains []string) (why string, rejected bool) {
 	if len(chains) == 0 {
 		return "", false

@@ -25,7 +25,7 @@ func kernelReader(c *config.Config) (*connection.KernelReader, error) {
 	}
 	table := compiled.Proxy.Table.Name
 	read := func(at frontend.Address, want *frontend.Frontend) (connection.Kernel, error) {
-		h, err := nft.Hold(table, at, want)
+		h, err := nft.Lookup(table, at, want)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			err = fmt.Errorf("there is no nftables table %s %s: portolan proxy has not run here", nft.FamilyOf(at.Addr), table)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -40,9 +39,8 @@ func NewServed(v *cluster.View, s *Settings, node string) *Served {
 		of := p.compiler.Service(service.Key)
 		served.ports[service.Key] = nil
 		for _, f := range of.Frontends {
-			taken := func(v plan.Verdict) bool { return v.Address == f.Address && v.Reason == plan.Taken }
 			port, _, ok := plan.Describe(service, f.Address)
-			if !ok || slices.ContainsFunc(of.Verdicts, taken) {
+			if !ok || isTaken(of.Verdicts, f.Address) {
 				continue
 			}
 			served.Services[f.Address] = "Service " + service.String()

@@ -73,11 +73,15 @@ func (p *proxy) services() []*cluster.Service {
 	return slices.SortedFunc(p.view.Services(), func(a, b *cluster.Service) int { return a.Compare(b.Key) })
 }
 
+// isTaken reports whether, by the verdicts on a Service, an older one has its address.
+func isTaken(verdicts []plan.Verdict, at frontend.Address) bool {
+	return slices.ContainsFunc(verdicts, func(v plan.Verdict) bool { return v.Address == at && v.Reason == plan.Taken })
+}
+
 // rivals returns the Services, sorted, that have an address whose connections are another one's.
 func (p *proxy) rivals(at frontend.Address) (all []string) {
 	for _, s := range p.services() {
-		taken := func(v plan.Verdict) bool { return v.Address == at && v.Reason == plan.Taken }
-		if slices.ContainsFunc(p.compiler.Service(s.Key).Verdicts, taken) {
+		if isTaken(p.compiler.Service(s.Key).Verdicts, at) {
 			all = append(all, s.String())
 		}
 	}
@@ -94,11 +98,7 @@ func (p *proxy) owner(at frontend.Address) (s *cluster.Service, port int, kind p
 		}
 		of := p.compiler.Service(s.Key)
 		has := slices.ContainsFunc(of.Frontends, func(f *frontend.Frontend) bool { return f.Address == at })
-		taken := slices.ContainsFunc(
-			of.Verdicts,
-			func(o plan.Verdict) bool { return o.Address == at && o.Reason == plan.Taken },
-		)
-		if has && !taken {
+		if has && !isTaken(of.Verdicts, at) {
 			return s, port, kind
 		}
 	}

@@ -94,5 +94,5 @@ const (
 // ErrOwned is wrapped when another process owns the table.
 var ErrOwned = errors.New("another process owns the nftables table")
 
-// tableError is an error of a table.
+// tableError is an error of a table, given its name, also with the family before it.
 func tableError(name string, err error) error { return fmt.Errorf("nftables table %s: %w", name, err) }

@@ -2,8 +2,8 @@ package nft
 
 import "net/netip"
 
-// Holding is what the kernel has for an address of a Service.
-type Holding struct {
+// Contents are what the kernel has for an address of a Service.
+type Contents struct {
 	// Element is that of the map services, as nft lists it: the address and its verdict, such as
 	// "10.96.0.10 . tcp . 80 : goto endpoints-3"; the verdict is none without the element.
 	Element string

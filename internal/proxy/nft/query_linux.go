@@ -12,56 +12,56 @@ import (
 	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
-// Hold returns what the tables of a name have for an address, and how it differs from the
+// Lookup returns what the tables of a name have for an address, and how it differs from the
 // frontend there; nil is none. It reads single elements, changes nothing, and does so while
 // another process owns the tables. Its error wraps fs.ErrNotExist if there is no table, and
 // fs.ErrPermission without the capability NET_ADMIN.
-func Hold(name string, at frontend.Address, want *frontend.Frontend) (Holding, error) {
+func Lookup(name string, at frontend.Address, want *frontend.Frontend) (Contents, error) {
 	t := New(Config{Name: name})
 	defer t.Close()
 	of := FamilyOf(at.Addr)
 	if err := t.open(); err != nil {
-		return Holding{}, err
+		return Contents{}, err
 	}
 	there, err := t.exists(of, name)
 	if err == nil && !there {
 		err = unix.ENOENT
 	}
 	if err != nil {
-		return Holding{}, fmt.Errorf("nftables table %s %s: %w", of, name, err)
+		return Contents{}, tableError(fmt.Sprint(of, " ", name), err)
 	}
-	h := &holder{table: t, family: of, at: at, key: destination(at)}
-	if err := h.hold(want); err != nil {
-		return h.Holding, fmt.Errorf("nftables table %s %s: %w", of, name, err)
+	r := &reader{table: t, family: of, at: at, key: destination(at)}
+	if err := r.lookup(want); err != nil {
+		return r.Contents, tableError(fmt.Sprint(of, " ", name), err)
 	}
-	return h.Holding, nil
+	return r.Contents, nil
 }
 
-// holder compares the elements for an address with a frontend.
-type holder struct {
-	Holding
+// reader compares the elements for an address with a frontend.
+type reader struct {
+	Contents
 	table  *Table
 	family Family
 	at     frontend.Address
 	key    string // the destination
 }
 
-func (h *holder) differ(format string, args ...any) {
-	h.Differences = append(h.Differences, fmt.Sprintf(format, args...))
+func (r *reader) differ(format string, args ...any) {
+	r.Differences = append(r.Differences, fmt.Sprintf(format, args...))
 }
 
-func (h *holder) hold(want *frontend.Frontend) error {
-	service, there, err := h.read(setServices, h.key)
+func (r *reader) lookup(want *frontend.Frontend) error {
+	service, there, err := r.read(setServices, r.key)
 	if err != nil {
 		return err
 	}
-	h.Element = fmt.Sprintf("%s . %s . %d : %s", h.at.Addr, h.at.Protocol, h.at.Port, verdictText(service.verdict))
-	if err := h.hooks(); err != nil {
+	r.Element = fmt.Sprintf("%s . %s . %d : %s", r.at.Addr, r.at.Protocol, r.at.Port, verdictText(service.verdict))
+	if err := r.hooks(); err != nil {
 		return err
 	}
 	if want == nil {
 		if there {
-			h.differ("the model has nothing at this address")
+			r.differ("the model has nothing at this address")
 		}
 		return nil
 	}
@@ -69,40 +69,40 @@ func (h *holder) hold(want *frontend.Frontend) error {
 	if want.Affinity != nil {
 		e.group = new(group)
 	}
-	if err := h.elements(e); err != nil {
+	if err := r.elements(e); err != nil {
 		return err
 	}
-	chain, err := h.chain(e, service.verdict)
+	chain, err := r.chain(e, service.verdict)
 	if err != nil {
 		return err
 	}
 	serving, _ := parseChain(chain)
-	if h.Endpoints, err = h.slots(e, 0, max(len(e.slots), serving.size)); err != nil {
+	if r.Endpoints, err = r.slots(e, 0, max(len(e.slots), serving.size)); err != nil {
 		return err
 	}
-	h.compare("", e.Endpoints, h.Endpoints)
+	r.compare("", e.Endpoints, r.Endpoints)
 	if e.Policy != frontend.ExternalLocal {
 		return nil
 	}
-	local, _, err := h.read(setLocal, h.key)
+	local, _, err := r.read(setLocal, r.key)
 	if err != nil {
 		return err
 	}
 	serving, _ = parseChain(local.verdict)
-	if h.Local, err = h.slots(e, localSlot, max(len(e.local), serving.size)); err != nil {
+	if r.Local, err = r.slots(e, localSlot, max(len(e.local), serving.size)); err != nil {
 		return err
 	}
-	h.compare("for clients outside ", e.Local, h.Local)
+	r.compare("for clients outside ", e.Local, r.Local)
 	return nil
 }
 
 // hooks checks that packets get to the maps.
-func (h *holder) hooks() error {
-	if err := h.table.limit(); err != nil {
+func (r *reader) hooks() error {
+	if err := r.table.limit(); err != nil {
 		return err
 	}
-	l := h.table.layout(h.family)
-	chains, err := h.table.conn.ListChainsOfTableFamily(l.table.Family)
+	l := r.table.layout(r.family)
+	chains, err := r.table.conn.ListChainsOfTableFamily(l.table.Family)
 	if err != nil {
 		return errnoOf(err)
 	}
@@ -115,14 +115,14 @@ func (h *holder) hooks() error {
 			found = found || have.Table.Name == l.table.Name && have.Name == c.name && have.Hooknum != nil
 		}
 		if !found {
-			h.differ("the chain %s is missing, so that packets are not looked up", c.name)
+			r.differ("the chain %s is missing, so that packets are not looked up", c.name)
 		}
 	}
 	return nil
 }
 
 // elements compares verdicts, source ranges and sets of addresses, not endpoints.
-func (h *holder) elements(e *entry) error {
+func (r *reader) elements(e *entry) error {
 	all := append(e.appendTo(nil), element{set: setAddresses, key: padded(e.Addr)})
 	if e.Policy == frontend.Plain {
 		all = append(all, element{set: setClusterIPs, key: padded(e.Addr)})
@@ -132,49 +132,49 @@ func (h *holder) elements(e *entry) error {
 		case setEndpoints, setHashed, setAffinityGroups, setAffinityChoices, setAffinityEndpoints:
 			continue
 		}
-		got, there, err := h.read(want.set, want.key)
+		got, there, err := r.read(want.set, want.key)
 		switch {
 		case err != nil:
 			return err
 		case want.verdict != got.verdict:
-			h.differ("the map %s has %s, the model %s", want.set, verdictText(got.verdict), verdictText(want.verdict))
+			r.differ("the map %s has %s, the model %s", want.set, verdictText(got.verdict), verdictText(want.verdict))
 		case want.set == setSourceRanges && (!there || got.end != want.end):
-			h.differ("the set %s lacks a range of the model", want.set)
+			r.differ("the set %s lacks a range of the model", want.set)
 		case !there:
-			h.differ("the set %s lacks %s", want.set, e.Addr)
+			r.differ("the set %s lacks %s", want.set, e.Addr)
 		}
 	}
 	return nil
 }
 
 // chain returns the chain that chooses an endpoint.
-func (h *holder) chain(e *entry, service string) (string, error) {
+func (r *reader) chain(e *entry, service string) (string, error) {
 	if e.Sources == nil {
 		return service, nil
 	}
-	admitted, _, err := h.read(setAdmitted, h.key)
+	admitted, _, err := r.read(setAdmitted, r.key)
 	return admitted.verdict, err
 }
 
 // slots returns the endpoints in n slots from first on, sorted.
-func (h *holder) slots(e *entry, first, n int) (all []netip.AddrPort, err error) {
+func (r *reader) slots(e *entry, first, n int) (all []netip.AddrPort, err error) {
 	for slot := range n {
-		key := slotKey(h.key, first+slot)
+		key := slotKey(r.key, first+slot)
 		set := setEndpoints
 		if e.chains().hashed() {
 			set = setHashed
 		}
 		if e.group != nil {
-			choice, there, err := h.read(setAffinityChoices, key)
+			choice, there, err := r.read(setAffinityChoices, key)
 			if err != nil {
 				return nil, err
 			}
 			if !there {
 				continue
 			}
-			set, key = setAffinityEndpoints, h.key+choice.data
+			set, key = setAffinityEndpoints, r.key+choice.data
 		}
-		found, there, err := h.read(set, key)
+		found, there, err := r.read(set, key)
 		if err != nil {
 			return nil, err
 		}
@@ -191,7 +191,7 @@ func (h *holder) slots(e *entry, first, n int) (all []netip.AddrPort, err error)
 const mostReported = 10
 
 // compare compares the endpoints of the model with those of the kernel.
-func (h *holder) compare(whose string, want, got []netip.AddrPort) {
+func (r *reader) compare(whose string, want, got []netip.AddrPort) {
 	report := func(these, others []netip.AddrPort, format string) {
 		n := 0
 		for _, to := range these {
@@ -199,11 +199,11 @@ func (h *holder) compare(whose string, want, got []netip.AddrPort) {
 				continue
 			}
 			if n++; n <= mostReported {
-				h.differ(format, whose, to)
+				r.differ(format, whose, to)
 			}
 		}
 		if n > mostReported {
-			h.differ("and so for %d more endpoints", n-mostReported)
+			r.differ("and so for %d more endpoints", n-mostReported)
 		}
 	}
 	report(want, got, "%sit lacks the endpoint %s")
@@ -222,17 +222,17 @@ func verdictText(verdict string) string {
 }
 
 // read reads the element with a key; there is false without one.
-func (h *holder) read(set setName, key string) (e element, there bool, err error) {
-	if err := h.table.limit(); err != nil {
+func (r *reader) read(set setName, key string) (e element, there bool, err error) {
+	if err := r.table.limit(); err != nil {
 		return e, false, err
 	}
-	data := []byte{h.family.nfproto(), unix.NFNETLINK_V0, 0, 0}
-	data = appendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, h.table.cfg.Name)
+	data := []byte{r.family.nfproto(), unix.NFNETLINK_V0, 0, 0}
+	data = appendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, r.table.cfg.Name)
 	data = appendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(set))
 	data, list := openNested(data, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	data = (&element{key: key}).append(data, deletion) // the key alone
 	closeNested(data, list)
-	replies, err := h.table.socket.Execute(netlink.Message{
+	replies, err := r.table.socket.Execute(netlink.Message{
 		Header: netlink.Header{
 			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM),
 			Flags: netlink.Request,

@@ -14,15 +14,15 @@ import (
 	"portolan.dev/portolan/internal/proxy/nft"
 )
 
-// TestHold compares what the kernel has with frontends of each kind while another socket owns the
+// TestLookup compares what the kernel has with frontends of each kind while another socket owns the
 // table, then with others, and after elements were removed by others.
-func TestHold(t *testing.T) {
+func TestLookup(t *testing.T) {
 	w := onNode(t)
 	if w == nil {
 		return
 	}
 	at := tcp(vip(0, 1), frontend.Plain).Address
-	if _, err := nft.Hold(nft.DefaultName, at, nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := nft.Lookup(nft.DefaultName, at, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("without a table: %v, want one that wraps fs.ErrNotExist", err)
 	}
 	for name, f := range families {
@@ -47,20 +47,20 @@ func TestHold(t *testing.T) {
 			"goto refuse", "drop", "goto endpoints-112", "goto client-hash-external-local-8", "goto endpoints-5",
 		}
 		for i, front := range fronts {
-			h, err := nft.Hold(nft.DefaultName, front.Address, front)
+			h, err := nft.Lookup(nft.DefaultName, front.Address, front)
 			if err != nil {
-				t.Fatalf("%s: Hold(%s): %v", name, front.Address, err)
+				t.Fatalf("%s: Lookup(%s): %v", name, front.Address, err)
 			}
 			if len(h.Differences) > 0 || !slices.Equal(h.Endpoints, front.Endpoints) || !slices.Equal(h.Local, front.Local) ||
 				!strings.HasSuffix(h.Element, " . tcp . 80 : "+chains[i]) {
-				t.Errorf("%s: Hold(%s) = %+v, want %s and no difference", name, front.Address, h, chains[i])
+				t.Errorf("%s: Lookup(%s) = %+v, want %s and no difference", name, front.Address, h, chains[i])
 			}
 		}
 		differs := func(claim string, front *frontend.Frontend, want ...string) {
 			t.Helper()
-			h, err := nft.Hold(nft.DefaultName, front.Address, front)
+			h, err := nft.Lookup(nft.DefaultName, front.Address, front)
 			if err != nil || !slices.Equal(h.Differences, want) {
-				t.Errorf("%s: %s: Hold(%s) = %q, %v, want %q", name, claim, front.Address, h.Differences, err, want)
+				t.Errorf("%s: %s: Lookup(%s) = %q, %v, want %q", name, claim, front.Address, h.Differences, err, want)
 			}
 		}
 		differs("one endpoint less", tcp(vip(f, 1), frontend.Plain, all[:2]...),
@@ -71,9 +71,9 @@ func TestHold(t *testing.T) {
 		differs("an address that the kernel lacks", tcp(vip(f, 99), frontend.Plain),
 			"the map services has none, the model goto refuse", "the set addresses lacks "+vip(f, 99).String(),
 			"the set cluster-ips lacks "+vip(f, 99).String())
-		h, err := nft.Hold(nft.DefaultName, plain.Address, nil)
+		h, err := nft.Lookup(nft.DefaultName, plain.Address, nil)
 		if err != nil || !slices.Equal(h.Differences, []string{"the model has nothing at this address"}) {
-			t.Errorf("%s: Hold without a frontend: %q, %v", name, h.Differences, err)
+			t.Errorf("%s: Lookup without a frontend: %q, %v", name, h.Differences, err)
 		}
 		must(t, table.Close())
 		for _, command := range [][]string{
@@ -88,7 +88,7 @@ func TestHold(t *testing.T) {
 		missing := "the chain prerouting is missing, so that packets are not looked up"
 		differs("others removed endpoints", external, missing,
 			"it lacks the endpoint "+all[0].String(), "it lacks the endpoint "+all[1].String())
-		h, err = nft.Hold(nft.DefaultName, limited.Address, limited)
+		h, err = nft.Lookup(nft.DefaultName, limited.Address, limited)
 		if err != nil || !slices.Contains(h.Differences, "the set source-ranges lacks a range of the model") {
 			t.Errorf("%s: others removed ranges: %q, %v", name, h.Differences, err)
 		}

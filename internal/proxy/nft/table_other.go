@@ -47,9 +47,9 @@ func (*KubeProxy) List() []string { return nil }
 // Remove fails.
 func (*KubeProxy) Remove() error { return errNotLinux }
 
-// Hold fails.
-func Hold(string, frontend.Address, *frontend.Frontend) (Holding, error) {
-	return Holding{}, errNotLinux
+// Lookup fails.
+func Lookup(string, frontend.Address, *frontend.Frontend) (Contents, error) {
+	return Contents{}, errNotLinux
 }
 
 // Trace fails.

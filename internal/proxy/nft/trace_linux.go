@@ -53,7 +53,7 @@ func Trace(ctx context.Context, cfg TraceConfig) error {
 	t.cfg.Name = fmt.Sprint(tracePrefix, t.port.Load())
 	for _, of := range []Family{IPv4, IPv6} {
 		if err := t.createTrace(of, &cfg); err != nil {
-			return fmt.Errorf("nftables table %s %s: %w", of, t.cfg.Name, err)
+			return tableError(fmt.Sprint(of, " ", t.cfg.Name), err)
 		}
 	}
 	cfg.Started()

@@ -85,7 +85,7 @@ var fields = []Field{
 	{Path: "iptables.minSyncPeriod", Text: onceWritten, quiet: []string{"1s"}},
 	{Path: "ipvs.syncPeriod", Key: "proxy.healthLimit", Text: unhealthy},
 	{Path: "ipvs.minSyncPeriod", Text: onceWritten},
-	{Path: "ipvs.scheduler", Text: "endpoints are chosen at random"},
+	{Path: "ipvs.scheduler", Text: "endpoints are chosen at random; see proxy.endpointChoice"},
 	{Path: "ipvs.excludeCIDRs", Text: "virtual servers of IPVS are left alone"},
 	{
 		Path:  "ipvs.strictARP",

@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 			client + admin + "proxy:\n  masqueradeBit: 5\n  healthLimit: 1m20s\n",
 			[]string{
 				"3: differs: mode: ipvs becomes nftables",
-				"5: missing: ipvs.scheduler: no effect: endpoints are chosen at random",
+				"5: missing: ipvs.scheduler: no effect: endpoints are chosen at random; see proxy.endpointChoice",
 			},
 		},
 		"nftables": {
@@ -252,7 +252,7 @@ func TestFields(t *testing.T) {
 	}
 	for flag, want := range map[string]string{
 		"masquerade-all":  "this flag of kube-proxy is the key proxy.masqueradeAll of the configuration",
-		"ipvs-scheduler":  "this flag of kube-proxy has no effect here: endpoints are chosen at random",
+		"ipvs-scheduler":  "this flag of kube-proxy has no effect here: endpoints are chosen at random; see proxy.endpointChoice",
 		"write-config-to": "this flag of kube-proxy has no counterpart",
 		"table":           "",
 	} {

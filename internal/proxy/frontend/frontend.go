@@ -127,20 +127,29 @@ type Affinity struct {
 // MaxSlots is how many slots a list of endpoints has at most; further ones are not used.
 const MaxSlots = 1<<15 - 1
 
+// MaxAffinitySlots is MaxSlots with Affinity. The kernel remembers an endpoint by a number of 16
+// bits. The Frontends of a group have up to three lists that differ: for all clients, for clients
+// inside and for clients outside of policies Local. All of them may be replaced at once.
+const MaxAffinitySlots = 10000
+
 // Slots returns Endpoints with each as often as it has slots, and LocalSlots likewise Local. An
 // endpoint with more slots comes again after all that have as many.
-func (f *Frontend) Slots() []netip.AddrPort { return repeated(f.Endpoints, f.Shares) }
+func (f *Frontend) Slots() []netip.AddrPort { return f.repeated(f.Endpoints, f.Shares) }
 
 // LocalSlots returns Local with each endpoint as often as it has slots.
-func (f *Frontend) LocalSlots() []netip.AddrPort { return repeated(f.Local, f.LocalShares) }
+func (f *Frontend) LocalSlots() []netip.AddrPort { return f.repeated(f.Local, f.LocalShares) }
 
-func repeated(endpoints []netip.AddrPort, shares []uint8) (slots []netip.AddrPort) {
+func (f *Frontend) repeated(endpoints []netip.AddrPort, shares []uint8) (slots []netip.AddrPort) {
+	most := MaxSlots
+	if f.Affinity != nil {
+		most = MaxAffinitySlots
+	}
 	if shares == nil {
-		return endpoints[:min(len(endpoints), MaxSlots)]
+		return endpoints[:min(len(endpoints), most)]
 	}
 	for round := range slices.Max(shares) {
 		for i, to := range endpoints {
-			if shares[i] > round && len(slots) < MaxSlots {
+			if shares[i] > round && len(slots) < most {
 				slots = append(slots, to)
 			}
 		}

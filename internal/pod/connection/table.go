@@ -89,6 +89,8 @@ func noteOf(verdicts []plan.Verdict, at frontend.Address) (note string) {
 			note = "the annotation " + cluster.AnnotationSlowStart + " is no duration from 0s to 1h"
 		case v.Reason == plan.InvalidWeight:
 			note = "an annotation " + cluster.AnnotationEndpointWeight + " is no number from 0 to 1000"
+		case v.Reason == plan.TooLarge:
+			note = "some addresses are left out: the Service has too many ports, addresses and endpoints"
 		case v.Address != at:
 		case v.Reason == plan.Taken:
 			return "the address is that of Service " + v.Other.String()

@@ -117,6 +117,9 @@ const (
 	// InvalidWeight: the annotation portolan.dev/endpoint-weight of one of its EndpointSlices is no
 	// weight, and is ignored.
 	InvalidWeight Reason = "invalid-endpoint-weight"
+	// TooLarge: ports, addresses and endpoints make so many elements that some of the addresses are
+	// left out.
+	TooLarge Reason = "too-large"
 	// NoLocalEndpoints: none of its endpoints is on the node, and the traffic policy is Local;
 	// connections are dropped.
 	NoLocalEndpoints Reason = "no-local-endpoints"

@@ -15,6 +15,34 @@ type compiler struct {
 	node    *Node
 	slices  []*cluster.EndpointSlice
 	out     Service
+	// there are the addresses of out's Frontends, once these are more than fewFrontends.
+	there map[frontend.Address]struct{}
+	size  int // of the Frontends, see sizeOf
+}
+
+// fewFrontends is up to how many frontends are compared one by one.
+const fewFrontends = 32
+
+// maxSize is the largest size of the frontends of a Service, about the number of elements that the
+// kernel has for them. Who may create Services is not to fill the memory of all nodes with one that
+// has thousands of ports at thousands of addresses. The time in which the kernel lists them grows with
+// the square of the number.
+const maxSize = 1 << 18
+
+// sizeOf returns the size of a frontend. Ranges take more time and memory than other elements.
+func sizeOf(f *frontend.Frontend) int {
+	const fixed, perRange = 8, 8
+	return fixed + slotsOf(f.Endpoints, f.Shares) + slotsOf(f.Local, f.LocalShares) + perRange*len(f.Sources)
+}
+
+func slotsOf(endpoints []netip.AddrPort, shares []uint8) (slots int) {
+	if shares == nil {
+		return len(endpoints)
+	}
+	for _, n := range shares {
+		slots += int(n)
+	}
+	return slots
 }
 
 // compile compiles each port for each family that the Service has a cluster IP of.
@@ -36,6 +64,9 @@ func (c *compiler) compile() {
 	for _, ip := range c.service.ClusterIPs {
 		ready := make(map[netip.Addr]struct{})
 		for i := range c.service.Ports {
+			if c.size > maxSize {
+				break
+			}
 			found := endpointsOf(c.slices, cluster.FamilyOf(ip), c.service.Ports[i])
 			begin := len(c.out.Frontends)
 			if choice == frontend.Random { // hashes are to choose alike on all nodes
@@ -150,19 +181,42 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice, by frontend.
 	}
 }
 
-// add adds f at an address, once.
+// add adds f at an address, once. The first frontend that makes the Service too large is left out, and
+// so are all behind it.
 func (c *compiler) add(f frontend.Frontend, at frontend.Address) {
-	if slices.ContainsFunc(c.out.Frontends, func(o *frontend.Frontend) bool { return o.Address == at }) {
+	if c.size > maxSize || c.has(at) {
+		return
+	}
+	if c.size += sizeOf(&f); c.size > maxSize {
+		c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: TooLarge})
 		return
 	}
 	f.Address = at
 	c.out.Frontends = append(c.out.Frontends, &f)
+	if c.there != nil {
+		c.there[at] = struct{}{}
+	}
 	switch {
 	case len(f.Endpoints) == 0 && f.Empty == frontend.Reject:
 		c.out.Verdicts = append(c.out.Verdicts, Verdict{Address: at, Reason: NoEndpoints})
 	case len(f.Endpoints) == 0, f.Policy == frontend.ExternalLocal && len(f.Local) == 0:
 		c.out.Verdicts = append(c.out.Verdicts, Verdict{Address: at, Reason: NoLocalEndpoints})
 	}
+}
+
+// has reports whether there is a frontend at an address.
+func (c *compiler) has(at frontend.Address) bool {
+	if len(c.out.Frontends) <= fewFrontends {
+		return slices.ContainsFunc(c.out.Frontends, func(o *frontend.Frontend) bool { return o.Address == at })
+	}
+	if c.there == nil {
+		c.there = make(map[frontend.Address]struct{}, 2*fewFrontends)
+		for _, f := range c.out.Frontends {
+			c.there[f.Address] = struct{}{}
+		}
+	}
+	_, ok := c.there[at]
+	return ok
 }
 
 // balancersOf returns the addresses of load balancers that are of the family of an address,

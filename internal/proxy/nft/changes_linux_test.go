@@ -61,6 +61,33 @@ func TestAffinityChains(t *testing.T) {
 	}
 }
 
+// TestAffinityFlaps checks that the kernel does not keep the chains of all timeouts that a Service had.
+func TestAffinityFlaps(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	w.serve()
+	front := func(seconds int) *frontend.Frontend {
+		f := tcp(vip(0, 1), frontend.Plain, endpoints(0, 1)...)
+		f.Affinity = &frontend.Affinity{Group: "shop/web", Timeout: time.Duration(seconds) * time.Second}
+		return f
+	}
+	table := w.table(nil)
+	w.sync(table, &frontend.State{Frontends: []*frontend.Frontend{front(1000)}})
+	const changes, most = 200, 400
+	for i := range changes {
+		must(t, apply(table, &frontend.Changes{Put: []*frontend.Frontend{front(1001 + i)}}))
+	}
+	chains := regexp.MustCompile(`(?m)^\tchain affinity-`).FindAllString(layoutOf(t, nft.DefaultName), -1)
+	if len(chains) > most {
+		t.Errorf("%d chains of affinity after %d timeouts, want at most %d", len(chains), changes, most)
+	}
+	if a := w.dial(w.pod, podClient[0], netip.AddrPortFrom(vip(0, 1), 80)); a.err != "" {
+		t.Errorf("afterwards: %s", a)
+	}
+}
+
 // TestServiceCIDRs changes ranges that overlap and touch at random: the kernel has what it would have
 // from scratch, and drops packets to exactly these addresses.
 func TestServiceCIDRs(t *testing.T) {

@@ -196,6 +196,7 @@ func (t *Table) prune(f *family) error {
 			}
 		}
 	}
+	f.kept = len(f.chains)
 	return t.flush()
 }
 

@@ -48,7 +48,11 @@ type family struct {
 	layout
 	*record
 	chains map[string]struct{} // that are there
+	kept   int                 // how many there were after prune
 }
+
+// maxUnused is how many chains there are at most that no Frontend uses any more, about.
+const maxUnused = 256
 
 // New returns a Table. It changes nothing.
 func New(cfg Config) *Table {
@@ -326,6 +330,15 @@ func (t *Table) Apply(c *frontend.Changes) (changed int, err error) {
 		n, err := t.apply(part)
 		changed += n
 		if err != nil {
+			t.disconnect()
+			return changed, tableError(t.cfg.Name, err)
+		}
+	}
+	for _, f := range t.families {
+		if len(f.chains) <= f.kept+maxUnused {
+			continue
+		}
+		if err := t.prune(f); err != nil {
 			t.disconnect()
 			return changed, tableError(t.cfg.Name, err)
 		}

@@ -16,8 +16,14 @@ import (
 // bits, and an element takes up to 100 octets.
 const maxElements = 400
 
-// answerWithin is the longest wait for the kernel.
-const answerWithin = 10 * time.Second
+const (
+	// answerWithin is the longest wait for the kernel.
+	answerWithin = 10 * time.Second
+	// listedWithin is the longest wait for all elements of a set, or the like. The time grows with the
+	// square of their number, since the kernel counts to where it was for each message: a million took
+	// minutes on a busy machine.
+	listedWithin = 10 * time.Minute
+)
 
 // operation adds or deletes elements.
 type operation uint16
@@ -221,6 +227,10 @@ func (b *batch) commit(socket *netlink.Conn) error {
 	err = retried(raw.Write, func(fd int) error { return unix.Sendto(fd, b.buf, 0, &unix.SockaddrNetlink{}) })
 	if err != nil {
 		return errnoOf(err)
+	}
+	// The kernel has done everything by now, however long that took.
+	if err := socket.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+		return err
 	}
 	var answer [unix.SizeofNlMsghdr + 4]byte // the rest repeats what was sent
 	var n int

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -356,7 +357,7 @@ var errInterrupted = errors.New("changed while it was read")
 // readAll returns all objects of a kind in a family that have the given attributes.
 func (t *Table) readAll(f Family, what uint16, selection []byte) ([]netlink.Message, error) {
 	for range maxReads {
-		if err := t.limit(); err != nil {
+		if err := t.socket.SetDeadline(time.Now().Add(listedWithin)); err != nil {
 			return nil, err
 		}
 		replies, err := t.socket.Execute(netlink.Message{

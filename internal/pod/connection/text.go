@@ -74,9 +74,9 @@ func (a *Attempt) write(b *strings.Builder) {
 	case a.Service == "":
 		b.WriteString(" is not an address of a Service that is served")
 	case a.Port == "":
-		fmt.Fprintf(b, " is a %s address of Service %s, policy %s", a.Kind, a.Service, a.Policy)
+		fmt.Fprintf(b, " is %s address of Service %s, policy %s", withArticle(a.Kind), a.Service, a.Policy)
 	default:
-		fmt.Fprintf(b, " is a %s address of Service %s, port %s, policy %s", a.Kind, a.Service, a.Port, a.Policy)
+		fmt.Fprintf(b, " is %s address of Service %s, port %s, policy %s", withArticle(a.Kind), a.Service, a.Port, a.Policy)
 	}
 	if a.Node != "" {
 		fmt.Fprintf(b, ", on node %s", a.Node)
@@ -124,4 +124,12 @@ func (u *Use) write(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, ": not used: %s\n", u.WhyNot)
+}
+
+// withArticle returns a kind of address with its article: an ExternalIP, a ClusterIP.
+func withArticle(kind string) string {
+	if kind == string(plan.ExternalIP) {
+		return "an " + kind
+	}
+	return "a " + kind
 }

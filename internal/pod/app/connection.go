@@ -1,10 +1,12 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/connection"
@@ -62,7 +64,7 @@ func (i *Inspector) Connect(ctx context.Context, q Connection) (e *connection.Ex
 	}
 	i.store.View(func(v *cluster.View) {
 		r.View, r.Linter = v, i.rules(v, q.DNS.Node)
-		if err = located(v, &r.Client); err == nil {
+		if err = located(v, r.Settings, &r.Client); err == nil {
 			e = connection.Explain(&r)
 		}
 	})
@@ -70,8 +72,16 @@ func (i *Inspector) Connect(ctx context.Context, q Connection) (e *connection.Ex
 }
 
 // located completes where a client is: a Pod has an address and a node, and the others are on the
-// only node unless they are on a certain one.
-func located(v *cluster.View, c *connection.Client) error {
+// only node unless they are on a certain one. A client with an address in the Pods' ranges is a
+// Pod, which need not be known.
+func located(v *cluster.View, s *connection.Settings, c *connection.Client) error {
+	if c.Place == connection.Outside && c.Addr.IsValid() {
+		owner, inside := podRange(v, s, c.Addr)
+		if inside {
+			c.Place = connection.AtPodAddress
+		}
+		c.Node = cmp.Or(c.Node, owner)
+	}
 	if p := c.Subject.Pod; c.Place == connection.InPod && p != nil {
 		if len(p.IPs) > 0 {
 			c.Addr = p.IPs[0]
@@ -101,4 +111,16 @@ func located(v *cluster.View, c *connection.Client) error {
 		c.Addr = n.InternalIPs[0]
 	}
 	return nil
+}
+
+// podRange reports whether an address is in a range of Pods, by the Nodes or by the settings, and
+// returns the node whose range it is, "" if it is not known.
+func podRange(v *cluster.View, s *connection.Settings, addr netip.Addr) (node string, ok bool) {
+	has := func(p netip.Prefix) bool { return p.Contains(addr) }
+	for n := range v.Nodes() {
+		if slices.ContainsFunc(n.PodCIDRs, has) {
+			return n.Name, true
+		}
+	}
+	return "", slices.ContainsFunc(s.Pods.CIDRs, has)
 }

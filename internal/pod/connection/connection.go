@@ -22,6 +22,8 @@ const (
 	InPod Place = iota
 	OnNode
 	Outside
+	// AtPodAddress is a Pod of which only the address is known, such as where Pods may not be listed.
+	AtPodAddress
 )
 
 // Client is what opens a connection.
@@ -41,6 +43,8 @@ func (c *Client) String() string {
 		return c.Subject.String()
 	case c.Place == OnNode:
 		return "node " + c.Node
+	case c.Place == AtPodAddress:
+		return "a pod at " + c.Addr.String()
 	case c.Addr.IsValid():
 		return c.Addr.String() + ", outside the cluster"
 	}
@@ -225,7 +229,7 @@ func (x *explainer) byModel() []netip.Addr {
 		x.add("no-service", "name a Service as SERVICE.NAMESPACE, or give an address", "Service %s does not exist", key)
 		return nil
 	}
-	if x.Client.Place == OnNode {
+	if x.Client.Place != Outside {
 		if len(x.named.ClusterIPs) == 0 {
 			x.e.Outcome = NotKnown
 			x.add("no-cluster-ip", "connect to the address of an endpoint", "Service %s has no cluster IP", key)

@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"iter"
 	"maps"
 	"net"
@@ -159,10 +161,21 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	if w.record(err) {
 		w.cfg.Log.Info("the kernel has the Services of the cluster", "frontends", len(job.state.Frontends),
 			"elementsChanged", changed, "took", time.Since(start))
+		w.warnWithoutNode()
 		close(w.programmed)
 		w.cfg.Loaded()
 	}
 	return err
+}
+
+// warnWithoutNode warns if the cluster has no Node of the proxy's name.
+func (w *worker) warnWithoutNode() {
+	w.cfg.Store.View(func(v *cluster.View) {
+		if v.Node(w.Proxy.node) == nil {
+			w.cfg.Log.Warn("there is no Node of this name: its zone, addresses and Pod ranges are not known; "+
+				"--node-name names another", "node", w.Proxy.node)
+		}
+	})
 }
 
 // noteCauses keeps when changes were caused, until the kernel has them.
@@ -199,7 +212,11 @@ func (w *worker) record(err error) (first bool) {
 	case err != nil:
 		w.stale = true
 		if w.problem == nil || w.problem.Error() != err.Error() {
-			w.cfg.Log.Error("the kernel does not have the present state of the cluster", "err", err)
+			text := err
+			if errors.Is(err, fs.ErrPermission) {
+				text = fmt.Errorf("%w (it needs the capability NET_ADMIN, in the node's network)", err)
+			}
+			w.cfg.Log.Error("the kernel does not have the present state of the cluster", "err", text)
 		}
 		w.problem = err
 	case w.problem != nil:

@@ -203,6 +203,23 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestRemarks checks that the log says what to do without rights and without a Node.
+func TestRemarks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := &fakeTable{fail: unix.EPERM}
+		w := startWorker(t, table)
+		time.Sleep(time.Second)
+		table.set(func() { table.fail = nil })
+		time.Sleep(longestPause)
+		for _, want := range []string{"it needs the capability NET_ADMIN", "there is no Node of this name"} {
+			if n := strings.Count(w.log.String(), want); n != 1 {
+				t.Errorf("the log has %q %d times, want once:\n%s", want, n, w.log.String())
+			}
+		}
+	})
+}
+
 // TestClockJump: a change that was caused in the future, by a clock that jumped, took no time.
 func TestClockJump(t *testing.T) {
 	t.Parallel()

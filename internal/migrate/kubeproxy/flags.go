@@ -66,6 +66,8 @@ func FlagHint(name string) string {
 		f := &fields[i]
 		switch {
 		case f.Path != path:
+		case path == "mode":
+			return "the mode is always nftables"
 		case f.Key != "":
 			return "this flag of kube-proxy is the key " + f.Key + " of the configuration"
 		default:

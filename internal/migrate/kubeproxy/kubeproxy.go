@@ -11,6 +11,7 @@ package kubeproxy
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -28,11 +29,20 @@ const (
 
 // Is reports whether a text is a configuration of kube-proxy, of any version.
 func Is(text []byte) bool {
-	var head struct {
-		APIVersion string `yaml:"apiVersion"`
-		Kind       string `yaml:"kind"`
-	}
-	return yaml.Unmarshal(text, &head) == nil && (head.Kind == kind || strings.HasPrefix(head.APIVersion, group+"/"))
+	h, ok := headOf(text)
+	return ok && (h.Kind == kind || strings.HasPrefix(h.APIVersion, group+"/"))
+}
+
+// head is what kind of object a file is.
+type head struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+}
+
+// headOf returns the head of a text, and reports whether the text is YAML.
+func headOf(text []byte) (h head, ok bool) {
+	err := yaml.Unmarshal(text, &h)
+	return h, err == nil
 }
 
 // Parse translates the text of a file. Fields that the file lacks have kube-proxy's defaults.
@@ -40,6 +50,9 @@ func Is(text []byte) bool {
 // what cannot be had.
 func Parse(path string, text []byte) (*migrate.Translation, error) {
 	t := &translator{path: path, given: defaults(), fields: make(map[string]string)}
+	if h, ok := headOf(text); ok && h.Kind == "ConfigMap" {
+		return nil, fmt.Errorf("config %s: it is a ConfigMap; give the text of its key config.conf", path)
+	}
 	t.Config, t.Origins = config.Default(), make(map[string]string)
 	var err error
 	if t.doc, err = config.Decode(path, text, &t.given); err != nil {

@@ -208,6 +208,16 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestConfigMap: what has the file is not the file, and the error says so.
+func TestConfigMap(t *testing.T) {
+	t.Parallel()
+	const text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy}\ndata: {config.conf: ''}"
+	const want = "config f: it is a ConfigMap; give the text of its key config.conf"
+	if _, err := Parse("f", []byte(text)); err == nil || err.Error() != want {
+		t.Errorf("Parse(%q) = %v, want %s", text, err, want)
+	}
+}
+
 // TestIs: only files of kube-proxy are taken for one.
 func TestIs(t *testing.T) {
 	t.Parallel()
@@ -253,6 +263,7 @@ func TestFields(t *testing.T) {
 	for flag, want := range map[string]string{
 		"masquerade-all":  "this flag of kube-proxy is the key proxy.masqueradeAll of the configuration",
 		"ipvs-scheduler":  "this flag of kube-proxy has no effect here: endpoints are chosen at random; see proxy.endpointChoice",
+		"proxy-mode":      "the mode is always nftables",
 		"write-config-to": "this flag of kube-proxy has no counterpart",
 		"table":           "",
 	} {

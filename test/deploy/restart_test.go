@@ -146,7 +146,7 @@ func testRestartEachKey(
 }
 
 // chartKeys are the keys that the chart sets from other values, and refuses.
-var chartKeys = []string{"node.notify"}
+var chartKeys = []string{"node.notify", "node.parts"}
 
 // changedKey returns a configuration with another value of a key than the default.
 func changedKey(path string) map[string]any {

@@ -34,7 +34,7 @@ func TestKubeProxyFile(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	p := follow(t, cmd)
 	p.waitLog(`level=WARN msg="kube-proxy's configuration: iptables becomes nftables: .*" file=\S+config.conf line=1 directive=mode kind=differs`)
-	p.waitLog(`level=WARN msg="kube-proxy's configuration: no effect: endpoints are chosen at random" file=\S+ line=5 directive=ipvs.scheduler kind=missing`)
+	p.waitLog(`level=WARN msg="kube-proxy's configuration: no effect: endpoints are chosen at random; see proxy.endpointChoice" file=\S+ line=5 directive=ipvs.scheduler kind=missing`)
 	p.waitLog(`msg=serving node=node-1 .*healthz=0\.0\.0\.0:10256 admin=127\.0\.0\.1:10249`)
 	p.waitLog("the kernel has the Services of the cluster")
 	rules := inNetwork(t, p, "nft", "list", "ruleset")

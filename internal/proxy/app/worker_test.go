@@ -212,6 +212,7 @@ func TestRemarks(t *testing.T) {
 		time.Sleep(time.Second)
 		table.set(func() { table.fail = nil })
 		time.Sleep(longestPause)
+		synctest.Wait()
 		for _, want := range []string{"it needs the capability NET_ADMIN", "there is no Node of this name"} {
 			if n := strings.Count(w.log.String(), want); n != 1 {
 				t.Errorf("the log has %q %d times, want once:\n%s", want, n, w.log.String())

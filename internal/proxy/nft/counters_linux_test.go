@@ -1,6 +1,7 @@
 package nft_test
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"strings"
@@ -67,8 +68,9 @@ func TestConnections(t *testing.T) {
 	state.Frontends[0] = &changed
 	connect()
 	check("after a change of endpoints")
-	if list := w.list(); !strings.Contains(list, "10.96.0.1 . tcp . 80 counter packets 2 bytes") {
-		t.Errorf("nft lists no counter:\n%s", list)
+	counted := fmt.Sprintf("10.96.0.1 . tcp . 80 counter packets %d bytes", want[tcp(vip(0, 1), frontend.Plain).Address])
+	if list := w.list(); !strings.Contains(list, counted) {
+		t.Errorf("nft lists no %q:\n%s", counted, list)
 	}
 	table.Close()
 	table = w.table(counting)

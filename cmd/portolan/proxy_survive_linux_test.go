@@ -246,10 +246,10 @@ func TestProxyTwoOfThem(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(func() { _ = first.Process.Kill() }) // if the test fails before it does
 	begin := time.Now()
 	for reach(t, host, virtualIP) != "10.244.7.2" {
 		if time.Since(begin) > patience {
-			_ = first.Process.Kill()
 			t.Fatalf("the first proxy: %s", log.String())
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -268,16 +266,8 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 			w.counters.replace(v, w.compiler, j.config)
 		case len(c.Objects) > 0 || len(warmer) > 0:
 			changed := servicesOf(c)
-			w.warmup.Look(v, changed, now)
-			changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
-				for _, keys := range []iter.Seq[cluster.Key]{changed, slices.Values(warmer)} {
-					for key := range keys {
-						if !yield(key) {
-							return
-						}
-					}
-				}
-			})
+			w.warmup.Look(v, slices.Values(changed), now)
+			changes := w.compiler.Apply(v, slices.Values(append(changed, warmer...)))
 			j = job{kind: partialSync, changes: changes}
 			j.checks, j.checked = w.compiler.Checks()
 			w.counters.update(v, w.compiler)
@@ -287,15 +277,14 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 	return j
 }
 
-// servicesOf yields the Services among changes, and those whose endpoints are.
-func servicesOf(c cluster.Changes) iter.Seq[cluster.Key] {
-	return func(yield func(cluster.Key) bool) {
-		for ref := range maps.Keys(c.Objects) {
-			if ref.Kind == cluster.KindService && !yield(ref.Key) {
-				return
-			}
+// servicesOf returns the Services among changes, and those whose endpoints are.
+func servicesOf(c cluster.Changes) (keys []cluster.Key) {
+	for ref := range c.Objects {
+		if ref.Kind == cluster.KindService {
+			keys = append(keys, ref.Key)
 		}
 	}
+	return keys
 }
 
 // run programs the job.

@@ -32,6 +32,9 @@ func parseSlowStart(text string, usual time.Duration) (time.Duration, error) {
 type Warmup struct {
 	usual    time.Duration // of Services that do not say so
 	services map[cluster.Key]*warming
+	// active are those of services in which an endpoint warms up: most changes find none, and
+	// are not to look at all endpoints.
+	active map[cluster.Key]*warming
 }
 
 // warming is the ready endpoints of a Service.
@@ -50,12 +53,14 @@ type warm struct {
 // NewWarmup returns a Warmup for Services that have slow start as they say or, if they do not say
 // so, for the usual time; 0 is none.
 func NewWarmup(usual time.Duration) *Warmup {
-	return &Warmup{usual: usual, services: make(map[cluster.Key]*warming)}
+	return &Warmup{usual: usual, services: make(map[cluster.Key]*warming), active: make(map[cluster.Key]*warming)}
 }
 
 // LookAtAll is Look for all Services.
 func (w *Warmup) LookAtAll(v *cluster.View, now time.Time) {
-	maps.DeleteFunc(w.services, func(key cluster.Key, _ *warming) bool { return v.Service(key) == nil })
+	gone := func(key cluster.Key, _ *warming) bool { return v.Service(key) == nil }
+	maps.DeleteFunc(w.services, gone)
+	maps.DeleteFunc(w.active, gone)
 	w.Look(v, func(yield func(cluster.Key) bool) {
 		for s := range v.Services() {
 			if !yield(s.Key) {
@@ -70,6 +75,7 @@ func (w *Warmup) LookAtAll(v *cluster.View, now time.Time) {
 func (w *Warmup) Look(v *cluster.View, keys iter.Seq[cluster.Key], now time.Time) {
 	for key := range keys {
 		window := w.window(v.Service(key))
+		delete(w.active, key)
 		if window == 0 {
 			delete(w.services, key)
 			continue
@@ -90,6 +96,9 @@ func (w *Warmup) Look(v *cluster.View, keys iter.Seq[cluster.Key], now time.Time
 					known = warm{since: now}
 				}
 				made.endpoints[e.Addr] = known
+				if !known.since.IsZero() {
+					w.active[key] = made
+				}
 			}
 		}
 		w.services[key] = made
@@ -107,9 +116,13 @@ func (w *Warmup) window(s *cluster.Service) time.Duration {
 
 // Advance makes the steps that are due, and returns the Services whose endpoints made some.
 func (w *Warmup) Advance(now time.Time) (stepped []cluster.Key) {
-	for key, s := range w.services {
-		if s.advance(now) {
+	for key, s := range w.active {
+		stepping, left := s.advance(now)
+		if stepping {
 			stepped = append(stepped, key)
+		}
+		if left == 0 {
+			delete(w.active, key)
 		}
 	}
 	return stepped
@@ -117,7 +130,7 @@ func (w *Warmup) Advance(now time.Time) (stepped []cluster.Key) {
 
 // Next returns the time until the next step is due, a millisecond at least; 0 if there is none.
 func (w *Warmup) Next(now time.Time) (next time.Duration) {
-	for _, s := range w.services {
+	for _, s := range w.active {
 		for _, e := range s.endpoints {
 			if e.since.IsZero() {
 				continue
@@ -131,12 +144,17 @@ func (w *Warmup) Next(now time.Time) (next time.Duration) {
 	return next
 }
 
-func (s *warming) advance(now time.Time) (stepped bool) {
+// advance makes the steps that are due, and returns whether there were any and how many endpoints
+// still warm up.
+func (s *warming) advance(now time.Time) (stepped bool, left int) {
 	for addr, e := range s.endpoints {
 		if e.since.IsZero() {
 			continue
 		}
 		steps := int(now.Sub(e.since) * warmSteps / s.window)
+		if steps < warmSteps {
+			left++
+		}
 		if steps == e.steps {
 			continue
 		}
@@ -146,7 +164,7 @@ func (s *warming) advance(now time.Time) (stepped bool) {
 		}
 		s.endpoints[addr] = e
 	}
-	return stepped
+	return stepped, left
 }
 
 // weigh gives the endpoints of a Service the part of their weights that their steps make. It changes

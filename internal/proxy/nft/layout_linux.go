@@ -264,12 +264,16 @@ func (l *layout) dispatch(by setName) []expr.Any {
 
 // destination loads ip daddr . meta l4proto . th dport into the registers from 1 on.
 func (l *layout) destination() []expr.Any {
-	const dport = 2 // RFC 768; RFC 9293, section 3.1
 	return append(
 		l.daddr(),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register(l.words())},
-		&expr.Payload{DestRegister: register(l.words() + 1), Base: expr.PayloadBaseTransportHeader, Offset: dport, Len: 2},
+		dport(register(l.words()+1)),
 	)
+}
+
+// dport loads the destination port (RFC 768; RFC 9293, section 3.1).
+func dport(into uint32) expr.Any {
+	return &expr.Payload{DestRegister: into, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
 // daddr loads the destination into the registers from 1 on.

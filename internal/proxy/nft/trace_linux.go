@@ -166,13 +166,12 @@ func (l *layout) traceRules(cfg *TraceConfig) (rules [][]expr.Any) {
 
 // destinationIs is the condition that a packet is sent to an address.
 func (l *layout) destinationIs(a frontend.Address) []expr.Any {
-	const dport = 2 // RFC 768; RFC 9293, section 3.1
 	return append(
 		l.daddr(),
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: a.Addr.AsSlice()},
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(a.Protocol)}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: dport, Len: 2},
+		dport(1),
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, a.Port)},
 	)
 }

@@ -2,6 +2,7 @@ package hostnet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,6 +19,9 @@ import (
 // flagOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h: only the socket that
 // created the table can change it, and closing the socket removes it.
 const flagOwner = 2
+
+// nfgenmsgLen is the length of struct nfgenmsg of linux/netfilter/nfnetlink.h, in octets.
+const nfgenmsgLen = 4
 
 // answerWithin is the maximum time to wait for the kernel's responses.
 const answerWithin = 5 * time.Second
@@ -219,11 +223,53 @@ func (t *table) currentState() (state string, others bool, err error) {
 }
 
 // state returns a text that represents the whole table, "" if there is none, and whether
-// another agent created it.
+// another agent created it. It reads again while others change the kernel's tables, so that
+// no half of the state is older than the other.
 func (t *table) state() (state string, others bool, err error) {
 	if err := t.limit(); err != nil {
 		return "", false, err
 	}
+	before, err := t.generation()
+	for err == nil {
+		if state, others, err = t.read(); err != nil {
+			break
+		}
+		var after uint32
+		if after, err = t.generation(); err == nil && after == before {
+			return state, others, nil
+		}
+		before = after
+	}
+	return "", false, err
+}
+
+// generation returns the number of the last transaction with any table in the network
+// namespace.
+func (t *table) generation() (uint32, error) {
+	answer, err := t.socket.Execute(mdlayher.Message{
+		Header: mdlayher.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: mdlayher.Request},
+		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("generation of the tables: %w", err)
+	}
+	for _, m := range answer {
+		attributes, err := mdlayher.NewAttributeDecoder(m.Data[min(nfgenmsgLen, len(m.Data)):])
+		if err != nil {
+			return 0, fmt.Errorf("generation of the tables: %w", err)
+		}
+		attributes.ByteOrder = binary.BigEndian
+		for attributes.Next() {
+			if attributes.Type() == unix.NFTA_GEN_ID {
+				return attributes.Uint32(), nil
+			}
+		}
+	}
+	return 0, errors.New("generation of the tables: not in the kernel's response")
+}
+
+// read reads the state for state.
+func (t *table) read() (state string, others bool, err error) {
 	var b strings.Builder
 	there, err := t.conn.ListTableOfFamily(t.name, nftables.TableFamilyINet)
 	if errors.Is(err, unix.ENOENT) {

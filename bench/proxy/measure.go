@@ -16,7 +16,7 @@ import (
 )
 
 // limit is how long anything may take to be programmed.
-const limit = 2 * time.Minute
+const limit = 5 * time.Minute
 
 // start is the start of a proxy, until connections to Services work.
 type start struct {

@@ -110,7 +110,10 @@ func (a assembly) proxy() (*daemon.Config, error) {
 func (a assembly) addProxy(cfg *daemon.Config) error {
 	store := cluster.NewStore()
 	var src *source.Source
-	loaded := func() { daemon.SettleMemory(daemon.FrequentGC) }
+	loaded := func() {
+		daemon.SettleMemory(daemon.FrequentGC)
+		daemon.UseOneProcessor()
+	}
 	if len(cfg.Parts) > 0 { // clients of DNS wait for answers
 		loaded = debug.FreeOSMemory
 	}

@@ -67,8 +67,8 @@ func (t *try) taken() bool {
 		return false
 	}
 	t.add("address-taken", addressCure,
-		"Service %s has the address %s, too, and is older: connections go to it, not to Service %s",
-		t.service.Key, t.at, t.named.Key)
+		"Service %s, %s, has the address %s, too: connections go to it, not to Service %s",
+		t.service.Key, right(t.at, t.service, t.named), t.at, t.named.Key)
 	return true
 }
 
@@ -79,16 +79,23 @@ func (t *try) shared() bool {
 	if t.service == nil || len(others) == 0 {
 		return false
 	}
-	t.add(
-		"address-shared",
-		addressCure,
-		"Services %s and %s have the address %s: connections go to Service %s, which is older",
-		t.service.Key,
-		strings.Join(others, ", "),
-		t.at,
-		t.service.Key,
-	)
+	var names []string
+	for _, s := range others {
+		names = append(names, s.String())
+	}
+	t.add("address-shared", addressCure,
+		"Services %s and %s have the address %s: connections go to Service %s, %s",
+		t.service.Key, strings.Join(names, ", "), t.at, t.service.Key, right(t.at, t.service, others...))
 	return true
+}
+
+// right says why a Service has an address that others want, see plan.Compiler.
+func right(at frontend.Address, has *cluster.Service, others ...*cluster.Service) string {
+	isClusterIP := func(s *cluster.Service) bool { return slices.Contains(s.ClusterIPs, at.Addr) }
+	if isClusterIP(has) && !slices.ContainsFunc(others, isClusterIP) {
+		return "whose cluster IP it is"
+	}
+	return "which is older"
 }
 
 const addressCure = "give one of the Services another address"

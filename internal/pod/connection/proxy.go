@@ -73,16 +73,16 @@ func (p *proxy) services() []*cluster.Service {
 	return slices.SortedFunc(p.view.Services(), func(a, b *cluster.Service) int { return a.Compare(b.Key) })
 }
 
-// isTaken reports whether, by the verdicts on a Service, an older one has its address.
+// isTaken reports whether, by the verdicts on a Service, another one has its address.
 func isTaken(verdicts []plan.Verdict, at frontend.Address) bool {
 	return slices.ContainsFunc(verdicts, func(v plan.Verdict) bool { return v.Address == at && v.Reason == plan.Taken })
 }
 
 // rivals returns the Services, sorted, that have an address whose connections are another one's.
-func (p *proxy) rivals(at frontend.Address) (all []string) {
+func (p *proxy) rivals(at frontend.Address) (all []*cluster.Service) {
 	for _, s := range p.services() {
 		if isTaken(p.compiler.Service(s.Key).Verdicts, at) {
-			all = append(all, s.String())
+			all = append(all, s)
 		}
 	}
 	return all

@@ -79,7 +79,7 @@ func (j *reporter) sharedExternalIPs(s *cluster.Service) {
 			}
 			effect := "clients in the cluster that mean one Service may reach the other"
 			if p, shared := sharedPort(s, other); shared {
-				effect = fmt.Sprintf("connections at port %d/%s go to the older Service", p.Number, p.Protocol)
+				effect = fmt.Sprintf("connections at port %d/%s go to that Service", p.Number, p.Protocol)
 			}
 			j.add(ExternalIPIsClusterIP, a.field, "use an address that no other Service has",
 				"the %s %s is the cluster IP of service %s: %s", a.kind, a.Addr, other.Key, effect)

@@ -260,8 +260,9 @@ var rules = []Rule{
 		ID:       ExternalIPIsClusterIP,
 		Severity: Warning,
 		Title:    "an external IP is the cluster IP of another Service",
-		Description: "Both Services take connections at the address, on every node. At a port that both have, the older " +
-			"Service gets them. It is how a Service intercepts the connections of another one (CVE-2020-8554).",
+		Description: "Both Services take connections at the address, on every node. At a port that both have, other " +
+			"proxies may give them to either, so that a Service can intercept the connections of another one (CVE-2020-8554); " +
+			"Portolan gives them to the one whose cluster IP it is.",
 		Cure:   "use an address that no other Service has",
 		Source: pageService + ", “External IPs”",
 	},

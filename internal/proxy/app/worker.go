@@ -51,6 +51,7 @@ type kernelTable interface {
 	Sync(s *frontend.State) (changed int, err error)
 	Apply(c *frontend.Changes) (changed int, err error)
 	Watch(ctx context.Context, notices chan<- nft.Notice) error
+	Configure(cfg nft.Config)
 	Close() error
 }
 
@@ -292,10 +293,14 @@ func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
 	if j.kind == partialSync {
 		return w.table.Apply(j.changes)
 	}
-	if w.table == nil || !reflect.DeepEqual(j.config, w.config) { // the Node has other ranges of Pods
-		w.close()
-		w.table, w.config = w.open(j.config), j.config
+	switch {
+	case w.table == nil:
+		w.table = w.open(j.config)
+	case !reflect.DeepEqual(j.config, w.config): // the Node has other ranges of Pods
+		w.stopWatching()
+		w.table.Configure(j.config)
 	}
+	w.config = j.config
 	changed, err = w.table.Sync(j.state)
 	w.stale = err != nil
 	if err != nil {

@@ -33,6 +33,8 @@ type fakeTable struct {
 	watches  int
 	watchErr error
 	notices  chan<- nft.Notice
+	configs  []nft.Config // of Configure
+	closed   bool
 }
 
 func (f *fakeTable) Sync(*frontend.State) (int, error) {
@@ -62,7 +64,18 @@ func (f *fakeTable) Watch(ctx context.Context, notices chan<- nft.Notice) error 
 	return nil
 }
 
-func (f *fakeTable) Close() error { return nil }
+func (f *fakeTable) Configure(cfg nft.Config) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.configs = append(f.configs, cfg)
+}
+
+func (f *fakeTable) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return nil
+}
 
 // set changes the table.
 func (f *fakeTable) set(change func()) {
@@ -113,9 +126,12 @@ type workerTest struct {
 }
 
 // startWorker runs a worker in a bubble of synctest until the test ends.
-func startWorker(t *testing.T, table *fakeTable) *workerTest {
+func startWorker(t *testing.T, table *fakeTable, change ...func(*config.Config)) *workerTest {
 	t.Helper()
 	settings := config.Default()
+	for _, c := range change {
+		c(&settings)
+	}
 	settings.Proxy.NodeName = "node-1"
 	settings.Proxy.Conntrack = proxysettings.Conntrack{} // leaves the machine as it is
 	w := &workerTest{store: cluster.NewStore(), table: table}
@@ -338,6 +354,31 @@ func TestPartial(t *testing.T) {
 		}
 		if table.applied() != 9 || len(table.synced()) != 5 {
 			t.Errorf("%d times Apply and %d times Sync, want 9 and 5", table.applied(), len(table.synced()))
+		}
+	})
+}
+
+// TestPodRangesChange checks that the table follows the Node's ranges of Pods without being closed,
+// after which a proxy that stands by would own it.
+func TestPodRangesChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := new(fakeTable)
+		w := startWorker(t, table, func(s *config.Config) { s.Proxy.DetectLocal.Mode = proxysettings.NodeCIDR })
+		synctest.Wait()
+		for _, cidr := range []string{"10.244.1.0/24", "10.244.2.0/24"} {
+			w.store.Update(func(tx *cluster.Tx) {
+				tx.Put(&cluster.Node{Name: "node-1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}})
+			})
+			synctest.Wait()
+			table.set(func() {
+				if n := len(table.configs); n == 0 || !slices.Equal(table.configs[n-1].Pods.CIDRs, []netip.Prefix{netip.MustParsePrefix(cidr)}) {
+					t.Errorf("with Pods in %s the table was configured %+v", cidr, table.configs)
+				}
+				if table.closed {
+					t.Errorf("with Pods in %s the table was closed", cidr)
+				}
+			})
 		}
 	})
 }

@@ -86,12 +86,20 @@ func (b *batch) replace(f Family, set setName, n int, by []element) {
 	b.edit(f, addition, by)
 }
 
-// addTable adds the creation of a table with flags, or the change of its flags.
+// addTable adds the creation of a table with flags, or the change of its flags. Without flags, one
+// that is there stays as it is.
 func (b *batch) addTable(f Family, flags uint32) {
 	b.begin(f, unix.NFT_MSG_NEWTABLE, netlink.Request|netlink.Create)
 	b.buf = appendString(b.buf, unix.NFTA_TABLE_NAME, b.name)
-	b.buf = appendAttribute(b.buf, unix.NFTA_TABLE_FLAGS, string(binary.BigEndian.AppendUint32(nil, flags)))
+	if flags != 0 {
+		b.buf = appendAttribute(b.buf, unix.NFTA_TABLE_FLAGS, string(binary.BigEndian.AppendUint32(nil, flags)))
+	}
 	b.end()
+}
+
+// deleteTable adds the deletion of the table.
+func (b *batch) deleteTable(f Family) {
+	b.remove(f, unix.NFT_MSG_DELTABLE, appendString(nil, unix.NFTA_TABLE_NAME, b.name))
 }
 
 // remove adds the removal of an object with attributes.

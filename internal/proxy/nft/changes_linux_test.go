@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -266,5 +269,43 @@ func (w *world) keepDialing(to netip.AddrPort, servers ...netip.AddrPort) (stop 
 	return func() {
 		close(stopping)
 		w.t.Logf("%d connections to %s", <-stopped, to)
+	}
+}
+
+// TestConfigure checks that a table gets another layout without a moment in which another process
+// can own it.
+func TestConfigure(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	state := &frontend.State{Frontends: []*frontend.Frontend{tcp(vip(0, 1), frontend.Plain, endpoints(0, 3)...)}}
+	table := w.table(nil)
+	w.sync(table, state)
+	var stop atomic.Bool
+	var others sync.WaitGroup
+	attempts := 0
+	others.Go(func() {
+		for ; !stop.Load(); attempts++ {
+			other := nft.New(nft.Config{Families: []nft.Family{nft.IPv4}})
+			if _, err := other.Sync(state); !errors.Is(err, nft.ErrOwned) {
+				t.Errorf("another process, attempt %d: %v, want %v", attempts, err, nft.ErrOwned)
+			}
+			other.Close()
+		}
+	})
+	const changes = 20
+	for i := range changes {
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(i), 0}), 24)
+		table.Configure(nft.Config{Families: []nft.Family{nft.IPv4, nft.IPv6}, Pods: frontend.Pods{CIDRs: []netip.Prefix{cidr}}})
+		w.sync(table, state)
+		if !strings.Contains(w.list(), cidr.String()) {
+			t.Errorf("there is no rule for Pods in %s", cidr)
+		}
+	}
+	stop.Store(true)
+	others.Wait()
+	if attempts < changes {
+		t.Errorf("%d attempts of another process during %d changes", attempts, changes)
 	}
 }

@@ -70,12 +70,27 @@ func (t *Table) probe() error {
 // own creates the table if there is none, owned by the socket, or takes over one whose owner
 // has ended. On a kernel without such tables it is a plain one.
 func (t *Table) own(l *layout) error {
-	if t.plain {
-		t.conn.AddTable(l.table)
-		return t.flush()
-	}
 	b := batch{name: l.table.Name}
-	b.addTable(l.family, flagOwner|flagPersist)
+	b.addTable(l.family, t.flags())
+	return t.commit(l, &b)
+}
+
+// replace creates a table without anything in it, in the place of one that may be there. It is
+// owned all the time.
+func (t *Table) replace(l *layout) error {
+	b := batch{name: l.table.Name}
+	b.addTable(l.family, 0) // deleting one that is not there would fail
+	b.deleteTable(l.family)
+	b.addTable(l.family, t.flags())
+	err := b.commit(t.socket)
+	if errors.Is(err, unix.EPERM) { // tables were read before, so that no right is missing
+		return ErrOwned
+	}
+	return err
+}
+
+// commit commits a batch of one message about the table itself.
+func (t *Table) commit(l *layout, b *batch) error {
 	err := b.commit(t.socket)
 	if errors.Is(err, unix.EPERM) && t.readable(l) {
 		return ErrOwned
@@ -83,8 +98,19 @@ func (t *Table) own(l *layout) error {
 	return err
 }
 
+// flags returns those of the tables.
+func (t *Table) flags() uint32 {
+	if t.plain {
+		return 0
+	}
+	return flagOwner | flagPersist
+}
+
 // readable reports whether the process may use nftables at all.
 func (t *Table) readable(l *layout) bool {
+	if t.limit() != nil {
+		return false
+	}
 	_, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family)
 	return err == nil
 }
@@ -95,10 +121,7 @@ func (t *Table) create(l *layout) error {
 	if err != nil {
 		return err
 	}
-	if err := t.remove(l); err != nil {
-		return err
-	}
-	if err := t.own(l); err != nil {
+	if err := t.replace(l); err != nil {
 		return err
 	}
 	var sets []*nftables.Set
@@ -202,16 +225,11 @@ func (t *Table) prune(f *family) error {
 
 // remove deletes the table of a family, if there is one.
 func (t *Table) remove(l *layout) error {
-	if err := t.limit(); err != nil {
-		return err
-	}
-	t.conn.DelTable(l.table)
-	err := t.flush()
-	switch {
-	case errors.Is(err, unix.ENOENT):
+	b := batch{name: l.table.Name}
+	b.deleteTable(l.family)
+	err := t.commit(l, &b)
+	if errors.Is(err, unix.ENOENT) {
 		return nil
-	case errors.Is(err, unix.EPERM) && t.readable(l):
-		return ErrOwned
 	}
 	return err
 }

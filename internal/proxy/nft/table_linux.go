@@ -56,11 +56,22 @@ const maxUnused = 256
 
 // New returns a Table. It changes nothing.
 func New(cfg Config) *Table {
-	cfg.Name, cfg.Mark = cmp.Or(cfg.Name, DefaultName), cmp.Or(cfg.Mark, DefaultMark)
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	return &Table{cfg: cfg.withDefaults(), verified: make(map[Family]bool)}
+}
+
+func (c Config) withDefaults() Config {
+	c.Name, c.Mark = cmp.Or(c.Name, DefaultName), cmp.Or(c.Mark, DefaultMark)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Table{cfg: cfg, verified: make(map[Family]bool)}
+	return c
+}
+
+// Configure changes the settings; the next Sync follows them. The tables go on being owned. No Watch
+// may run.
+func (t *Table) Configure(cfg Config) {
+	t.cfg = cfg.withDefaults()
+	clear(t.verified)
 }
 
 // open opens the socket, unless it is open.

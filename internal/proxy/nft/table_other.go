@@ -17,6 +17,9 @@ type Table struct{}
 // New returns a Table whose methods fail.
 func New(Config) *Table { return &Table{} }
 
+// Configure does nothing.
+func (*Table) Configure(Config) {}
+
 // Sync fails.
 func (*Table) Sync(*frontend.State) (int, error) { return 0, errNotLinux }
 

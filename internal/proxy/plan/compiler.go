@@ -43,8 +43,15 @@ type claim struct {
 	frontend *frontend.Frontend
 }
 
-// compare orders claims: the oldest Service has the address.
+// compare orders claims: the Service has the address whose cluster IP it is, since the API server
+// gives each to one Service, and otherwise the oldest.
 func (c claim) compare(o claim) int {
+	if mine, others := c.frontend.Policy == frontend.Plain, o.frontend.Policy == frontend.Plain; mine != others {
+		if mine {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Or(cmp.Compare(c.created, o.created), c.source.Compare(o.source.Key))
 }
 

@@ -53,6 +53,11 @@ func TestDuplicates(t *testing.T) {
 		"one that is created again is the younger":    {func(tx *cluster.Tx) { tx.Put(of(older, 3)) }, at + "10.1.0.2:8080", older},
 		"of the same second the first by name has it": {func(tx *cluster.Tx) { tx.Put(of(older, 2)) }, at + "10.1.0.1:8080", younger},
 		"one of unknown age comes last":               {func(tx *cluster.Tx) { tx.Put(of(older, 0)) }, at + "10.1.0.2:8080", older},
+		"the one whose cluster IP it is has it, though it is younger": {func(tx *cluster.Tx) {
+			s := of(younger, 2)
+			s.ClusterIPs = addrs("203.0.113.1")
+			tx.Put(s)
+		}, "203.0.113.1:80/tcp plain 10.1.0.2:8080", older},
 		"the older one has it without an endpoint": {
 			func(tx *cluster.Tx) { tx.Delete(cluster.KindEndpointSlice, key("shop", "older")) }, "203.0.113.1:80/tcp external", younger,
 		},

@@ -106,8 +106,28 @@ func (c *Cleaner) Run(ctx context.Context) error {
 type runner struct {
 	cleaner  *Cleaner
 	table    table     // nil until it is needed, and after an error
+	pace     pace
 	rested   time.Time // no pass begins before
 	failures int       // in a row
+}
+
+// pace spaces passes. It is when the passes so far will have been a share of the time.
+type pace struct{ even time.Time }
+
+// next returns when the pass after one may begin.
+func (p *pace) next(began, ended time.Time) time.Time {
+	if p.even.Before(began) {
+		p.even = began
+	}
+	p.even = p.even.Add(share * ended.Sub(began))
+	if last := began.Add(burst + maxRest); p.even.After(last) {
+		p.even = last
+	}
+	next := began.Add(interval)
+	if rest := p.even.Add(-burst); rest.After(next) {
+		next = rest
+	}
+	return next
 }
 
 // next returns when the next pass is to begin; the zero time if none is.
@@ -130,7 +150,7 @@ func (r *runner) work() {
 	scopes := jobs.scopes()
 	err := errors.Join(r.pass(IPv4, scopes), r.pass(IPv6, scopes))
 	now := time.Now()
-	r.rested = began.Add(min(max(interval, share*now.Sub(began)), maxRest))
+	r.rested = r.pace.next(began, now)
 	again := now.Add(r.backoff(err))
 	r.cleaner.mu.Lock()
 	defer r.cleaner.mu.Unlock()

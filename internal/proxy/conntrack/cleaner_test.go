@@ -123,15 +123,19 @@ func TestCleanerLooks(t *testing.T) {
 			},
 			want: []string{"0s IPv4 [10.96.0.10:53/udp]", "1s IPv4 [10.96.0.10:53/udp]", "2.1s IPv4 [10.96.0.10:53/udp]"},
 		},
-		"passes that take long are a tenth of the time": {
+		"passes that take long follow one another for a while, and then are a tenth of the time": {
 			happens: func(c *Cleaner, f *fakeTable) {
-				f.set(nil, 30*time.Millisecond)
-				for range 70 {
+				f.set(nil, 90*time.Millisecond)
+				for range 400 {
 					c.Changed(dns)
 					time.Sleep(10 * time.Millisecond)
 				}
 			},
-			want: []string{"0s IPv4 [10.96.0.10:53/udp]", "300ms IPv4 [10.96.0.10:53/udp]", "600ms IPv4 [10.96.0.10:53/udp]"},
+			want: []string{
+				"0s IPv4 [10.96.0.10:53/udp]", "100ms IPv4 [10.96.0.10:53/udp]", "200ms IPv4 [10.96.0.10:53/udp]",
+				"700ms IPv4 [10.96.0.10:53/udp]", "1.6s IPv4 [10.96.0.10:53/udp]", "2.5s IPv4 [10.96.0.10:53/udp]",
+				"3.4s IPv4 [10.96.0.10:53/udp]",
+			},
 		},
 		"each family is a pass": {
 			happens: func(c *Cleaner, _ *fakeTable) {

@@ -25,10 +25,13 @@ import (
 // changes that follow one another fast share passes.
 const interval = 100 * time.Millisecond
 
-// share is which part of the time passes take at most while changes follow one another fast:
-// one in share. A pass walks all buckets of the kernel's table, for 10 ms where there are
-// 262,144, and longer if they are full.
+// share is which part of the time passes take at most in the long run: one in share. A pass walks
+// all buckets of the kernel's table, for 10 ms where there are 262,144, and longer if they are full.
 const share = 10
+
+// burst is for how long passes may go on at intervals before they have to take their share only, so
+// that a few changes do not wait for one another.
+const burst = 2 * time.Second
 
 // maxRest is the longest time that a change waits because of passes before it.
 const maxRest = time.Second

@@ -61,14 +61,18 @@ func newEntry(f *frontend.Frontend, before *entry) *entry {
 	return e
 }
 
-// appendTo appends the elements that the kernel needs for e alone.
-func (e *entry) appendTo(all []element) []element {
+// appendTo appends the elements that the kernel needs for e alone, but for endpoints that other,
+// which may be nil, has in the same slots.
+func (e *entry) appendTo(all []element, other *entry) []element {
+	if other == nil || !e.isPlain() || !other.isPlain() {
+		other = new(entry)
+	}
 	key := destination(e.Address)
 	if e.group != nil {
 		all = append(all, element{set: setAffinityGroups, key: key, data: number(e.group.id)})
 	}
-	all = e.appendSlots(all, key, e.slots, 0)
-	all = e.appendSlots(all, key, e.local, localSlot)
+	all = e.appendSlots(all, key, e.slots, 0, other.slots)
+	all = e.appendSlots(all, key, e.local, localSlot, other.local)
 	if e.Policy == frontend.ExternalLocal && len(e.slots) > 0 {
 		verdict := dropVerdict
 		if len(e.local) > 0 {
@@ -97,9 +101,13 @@ func (e *entry) sourceElements() (all []element) {
 	return all
 }
 
-// appendSlots appends the elements of a list of endpoints, whose slots begin at base: the endpoints
-// or, with affinity, their numbers and the endpoints of those.
-func (e *entry) appendSlots(all []element, key string, list []netip.AddrPort, base int) []element {
+// isPlain reports whether a slot of e is an element of setEndpoints.
+func (e *entry) isPlain() bool { return e.group == nil && !e.chains().hashed() }
+
+// appendSlots appends the elements of a list of endpoints, whose slots begin at base: the endpoints,
+// but for those in the same slots of other, or, with affinity, their numbers and the endpoints of
+// those.
+func (e *entry) appendSlots(all []element, key string, list []netip.AddrPort, base int, other []netip.AddrPort) []element {
 	if e.chains().hashed() {
 		for _, s := range frontend.HashTable(list) {
 			all = append(all, element{set: setHashed, key: slotKey(key, base+int(s.Number)), data: target(s.To)})
@@ -108,6 +116,9 @@ func (e *entry) appendSlots(all []element, key string, list []netip.AddrPort, ba
 	}
 	if e.group == nil {
 		for i, to := range list {
+			if i < len(other) && other[i] == to {
+				continue
+			}
 			all = append(all, element{set: setEndpoints, key: slotKey(key, base+i), data: target(to)})
 		}
 		return all

@@ -123,7 +123,7 @@ func (r *reader) hooks() error {
 
 // elements compares verdicts, source ranges and sets of addresses, not endpoints.
 func (r *reader) elements(e *entry) error {
-	all := append(e.appendTo(nil), element{set: setAddresses, key: padded(e.Addr)})
+	all := append(e.appendTo(nil, nil), element{set: setAddresses, key: padded(e.Addr)})
 	if e.Policy == frontend.Plain {
 		all = append(all, element{set: setClusterIPs, key: padded(e.Addr)})
 	}

@@ -30,32 +30,36 @@ func newRecord(of Family, counters bool) *record {
 type uses struct{ all, clusterIPs int32 }
 
 // put records f, given its entry and numbers in the kernel, and returns its elements; of what it
-// shares with other entries, those that no other has.
+// shares with other entries, those that no other has. Endpoints that it has where the entry recorded
+// for it before has them are left out.
 func (r *record) put(f *frontend.Frontend, before *entry, had recalled) (*entry, []element) {
 	e := newEntry(f, before)
 	r.groups.join(e, had)
-	all := r.elements(e)
+	all := r.elements(e, r.entries[e.Address])
 	r.entries[e.Address] = e
 	return e, append(all, r.use(e, 1)...)
 }
 
-// forget undoes put for an entry, and returns the elements that no other entry shares.
+// forget undoes put for an entry, and returns the elements that no other entry shares. Endpoints that
+// the entry put in its place has where it has them are left out.
 func (r *record) forget(e *entry) []element {
-	all := r.elements(e)
-	r.groups.leave(e)
-	all = append(all, r.use(e, -1)...)
-	if r.entries[e.Address] == e {
+	now := r.entries[e.Address]
+	if now == e {
+		now = nil
 		delete(r.entries, e.Address)
 	}
-	return all
+	all := r.elements(e, now)
+	r.groups.leave(e)
+	return append(all, r.use(e, -1)...)
 }
 
-// elements returns the elements that the kernel needs for e alone.
-func (r *record) elements(e *entry) (all []element) {
+// elements returns the elements that the kernel needs for e alone, but for endpoints that other,
+// which may be nil, has in the same slots.
+func (r *record) elements(e, other *entry) (all []element) {
 	if r.counters {
 		all = append(all, element{set: setConnections, key: destination(e.Address)})
 	}
-	return e.appendTo(all)
+	return e.appendTo(all, other)
 }
 
 // use counts e, once more or once less, at its address, and returns the elements of the sets

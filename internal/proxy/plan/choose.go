@@ -33,6 +33,7 @@ func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port 
 			if p.Name != port.Name || p.Protocol != port.Protocol || p.Number == 0 {
 				continue
 			}
+			found = slices.Grow(found, len(s.Endpoints))
 			for i := range s.Endpoints {
 				e, place := &s.Endpoints[i], &noPlace
 				if places != nil {
@@ -94,13 +95,10 @@ func choose(all []endpoint, node *Node) (c choice) {
 		local = filter(filter(all, isServing), isLocal)
 	}
 	c.local, c.localShares = weighted(local)
-	if c.serving = addresses(
-		filter(all, func(e *endpoint) bool { return e.serving }),
-	); slices.Equal(
-		c.serving,
-		c.cluster,
-	) {
-		c.serving = c.cluster // one list in memory
+	serving := filter(all, func(e *endpoint) bool { return e.serving })
+	isSame := func(e endpoint, a netip.AddrPort) bool { return e.addr == a }
+	if c.serving = c.cluster; !slices.EqualFunc(serving, c.cluster, isSame) { // else one list in memory
+		c.serving = addresses(serving)
 	}
 	return c
 }
@@ -124,7 +122,18 @@ func hinted(ready []endpoint, node *Node) (found []endpoint, by Unused) {
 	return ready, ""
 }
 
+// filter returns those of all to keep; all itself if these are all.
 func filter(all []endpoint, keep func(*endpoint) bool) (kept []endpoint) {
+	n := 0
+	for i := range all {
+		if keep(&all[i]) {
+			n++
+		}
+	}
+	if n == len(all) {
+		return all
+	}
+	kept = make([]endpoint, 0, n)
 	for i := range all {
 		if keep(&all[i]) {
 			kept = append(kept, all[i])
@@ -133,9 +142,13 @@ func filter(all []endpoint, keep func(*endpoint) bool) (kept []endpoint) {
 	return kept
 }
 
-func addresses(all []endpoint) (list []netip.AddrPort) {
+func addresses(all []endpoint) []netip.AddrPort {
+	if len(all) == 0 {
+		return nil
+	}
+	list := make([]netip.AddrPort, len(all))
 	for i := range all {
-		list = append(list, all[i].addr)
+		list[i] = all[i].addr
 	}
 	return list
 }

@@ -105,7 +105,7 @@ func (c *Cleaner) Run(ctx context.Context) error {
 // runner is what Run alone uses.
 type runner struct {
 	cleaner  *Cleaner
-	table    table     // nil until it is needed, and after an error
+	table    table // nil until it is needed, and after an error
 	pace     pace
 	rested   time.Time // no pass begins before
 	failures int       // in a row

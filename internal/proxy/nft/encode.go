@@ -107,7 +107,13 @@ func (e *entry) isPlain() bool { return e.group == nil && !e.chains().hashed() }
 // appendSlots appends the elements of a list of endpoints, whose slots begin at base: the endpoints,
 // but for those in the same slots of other, or, with affinity, their numbers and the endpoints of
 // those.
-func (e *entry) appendSlots(all []element, key string, list []netip.AddrPort, base int, other []netip.AddrPort) []element {
+func (e *entry) appendSlots(
+	all []element,
+	key string,
+	list []netip.AddrPort,
+	base int,
+	other []netip.AddrPort,
+) []element {
 	if e.chains().hashed() {
 		for _, s := range frontend.HashTable(list) {
 			all = append(all, element{set: setHashed, key: slotKey(key, base+int(s.Number)), data: target(s.To)})

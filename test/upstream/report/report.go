@@ -127,18 +127,21 @@ func cell(text string) string {
 	return strings.NewReplacer("|", "\\|", "<", "&lt;").Replace(strings.TrimPrefix(text, "[sig-network] "))
 }
 
-// The lines of the page between which the table is.
-const begin, end = "<!-- table: make conformance-proxy -->\n", "<!-- end of the table -->\n"
+// end is the line of a page behind a table.
+const end = "<!-- end of the table -->\n"
+
+// begin is the line of a page before the table that a command writes.
+func begin(command string) string { return "<!-- table: " + command + " -->\n" }
 
 // ErrNoTable is the error of Insert for a page without the lines between which a table is.
 var ErrNoTable = errors.New("the page has no place for the table")
 
-// Insert returns the page with another table.
-func Insert(page, table string) (string, error) {
-	before, rest, ok := strings.Cut(page, begin)
+// Insert returns the page with another table of a command, such as "make conformance-proxy".
+func Insert(page, command, table string) (string, error) {
+	before, rest, ok := strings.Cut(page, begin(command))
 	_, after, found := strings.Cut(rest, end)
 	if !ok || !found {
-		return "", ErrNoTable
+		return "", fmt.Errorf("%w of %s", ErrNoTable, command)
 	}
-	return before + begin + "\n" + table + "\n" + end + after, nil
+	return before + begin(command) + "\n" + table + "\n" + end + after, nil
 }

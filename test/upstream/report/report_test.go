@@ -30,7 +30,7 @@ func TestPage(t *testing.T) {
 		}
 		outcomes = append(outcomes, o)
 	}
-	want, err := Insert(string(page), Table(outcomes[0], outcomes[1]))
+	want, err := Insert(string(page), "make conformance-proxy", Table(outcomes[0], outcomes[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,10 +81,14 @@ func TestTable(t *testing.T) {
 
 func TestInsert(t *testing.T) {
 	t.Parallel()
-	if got, err := Insert("a\n"+begin+"old\n"+end+"b\n", "new\n"); err != nil || got != "a\n"+begin+"\nnew\n\n"+end+"b\n" {
+	page := begin("x") + "X\n" + end + "a\n" + begin("y") + "old\n" + end + "b\n"
+	want := begin("x") + "X\n" + end + "a\n" + begin("y") + "\nnew\n\n" + end + "b\n"
+	if got, err := Insert(page, "y", "new\n"); err != nil || got != want {
 		t.Errorf("Insert = %q, %v", got, err)
 	}
-	if _, err := Insert("a\n"+begin+"old\n", "new\n"); !errors.Is(err, ErrNoTable) {
-		t.Errorf("Insert without an end: %v, want ErrNoTable", err)
+	for _, page := range []string{begin("y") + "old\n", begin("x") + end, ""} {
+		if _, err := Insert(page, "y", "new\n"); !errors.Is(err, ErrNoTable) {
+			t.Errorf("Insert in %q: %v, want ErrNoTable", page, err)
+		}
 	}
 }

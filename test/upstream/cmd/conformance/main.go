@@ -211,7 +211,7 @@ func (o *options) writeTable() (status int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	text, err := report.Insert(string(page), report.Table(outcomes[0], outcomes[1]))
+	text, err := report.Insert(string(page), "make conformance-proxy", report.Table(outcomes[0], outcomes[1]))
 	if err != nil {
 		return 1, fmt.Errorf("%s: %w", o.page, err)
 	}

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -85,16 +86,20 @@ func prepare(ctx context.Context, log *slog.Logger) (*Programs, error) {
 	if p.Portolan, err = program.Build(ctx, program.Options{}); err != nil {
 		return nil, err
 	}
-	p.E2E = built.Path("e2e")
-	return p, buildE2E(ctx, p.E2E)
+	const e2e, traffic = "e2e", "traffic"
+	p.E2E = built.Path(e2e)
+	p.Images[traffic] = image.Image{
+		Name: traffic, Entrypoint: []string{"/" + traffic}, Program: built.Path(traffic),
+	}
+	return p, errors.Join(buildOwn(ctx, e2e, p.E2E), buildOwn(ctx, traffic, built.Path(traffic)))
 }
 
-// buildE2E builds the test program, unless it is current.
-func buildE2E(ctx context.Context, file string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, module+"/cmd/e2e")
+// buildOwn builds a program of this module, unless it is current.
+func buildOwn(ctx context.Context, name, file string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, module+"/cmd/"+name)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build of the test program: %w\n%s", err, out)
+		return fmt.Errorf("go build of %s: %w\n%s", name, err, out)
 	}
 	return nil
 }

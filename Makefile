@@ -2,7 +2,7 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-proxy bench-secondaries conformance-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-proxy bench-secondaries conformance-proxy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ attack: ## each attack for 30 seconds, with what the server used; as root; docs/
 
 conformance-proxy: ## Kubernetes' tests of Services with kube-proxy and with the service proxy, as root; docs/proxy-e2e.md
 	cd test/upstream && go run ./cmd/conformance $(CONFORMANCEFLAGS)
+
+rolling-proxy: ## a rolling update of 50 Pods under load with both proxies, about 8 minutes, as root; docs/proxy-e2e.md
+	cd test/upstream && go run ./cmd/rolling -page ../../docs/proxy-e2e.md $(ROLLINGFLAGS)
 
 FUZZTIME ?= 10m
 fuzz: ## each fuzz target in turn, for FUZZTIME

@@ -8,10 +8,14 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
 
 	"portolan.dev/portolan/test/e2e/namespace"
 	"portolan.dev/portolan/test/e2e/pinned"
 	"portolan.dev/portolan/test/upstream/node"
+	"portolan.dev/portolan/test/upstream/rolling"
 	"portolan.dev/portolan/test/upstream/suite"
 )
 
@@ -39,9 +43,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestSpecs runs two of the specs that cmd/conformance runs, on two nodes: one of Services, and one
-// that expects an error.
-func TestSpecs(t *testing.T) {
+// TestCluster runs small versions of what the commands run, with Portolan's service proxy on two
+// nodes.
+func TestCluster(t *testing.T) {
 	programs, err := Prepared()
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +59,17 @@ func TestSpecs(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := suite.Suite{
-		Program: programs.E2E, Kubeconfig: c.Kubeconfig(), Kubectl: programs.Kubectl, Dir: t.TempDir(),
-	}
+	t.Run("specs", func(t *testing.T) {
+		testSpecs(t, suite.Suite{
+			Program: programs.E2E, Kubeconfig: c.Kubeconfig(), Kubectl: programs.Kubectl, Dir: t.TempDir(),
+		})
+	})
+	t.Run("rolling update", func(t *testing.T) { testRollingUpdate(t, c.Client()) })
+}
+
+// testSpecs runs two of the specs that cmd/conformance runs: one of Services, and one that expects
+// an error.
+func testSpecs(t *testing.T, s suite.Suite) {
 	specs, err := s.List(t.Context(), "Services should (serve a basic endpoint|be rejected when no endpoints)")
 	if err != nil {
 		t.Fatal(err)
@@ -69,5 +81,21 @@ func TestSpecs(t *testing.T) {
 		if r, err := s.Run(t.Context(), spec); err != nil || r.State != suite.Passed {
 			t.Errorf("%s: %s: %s, %v", spec, r.State, r.Failure+r.Skipped, err)
 		}
+	}
+}
+
+// testRollingUpdate does what cmd/rolling does, with few Pods: no connection fails.
+func testRollingUpdate(t *testing.T, client kubernetes.Interface) {
+	const grace = 10 * time.Second
+	r, err := rolling.Run(t.Context(), rolling.Config{Client: client, Replicas: 6, Grace: grace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", rolling.Table([]rolling.Row{{Proxy: "Portolan", Grace: grace, Result: r}}))
+	if r.Failed() > 0 {
+		t.Errorf("%d connections failed: %q", r.Failed(), r.Failures())
+	}
+	if r.Internal.Lasting.Ended == 0 || r.External.Lasting.Ended == 0 {
+		t.Errorf("%d and %d lasting connections ended, want some", r.Internal.Lasting.Ended, r.External.Lasting.Ended)
 	}
 }

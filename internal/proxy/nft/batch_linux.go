@@ -19,9 +19,7 @@ const maxElements = 400
 const (
 	// answerWithin is the longest wait for the kernel.
 	answerWithin = 10 * time.Second
-	// listedWithin is the longest wait for all elements of a set, or the like. The time grows with the
-	// square of their number, since the kernel counts to where it was for each message: a million took
-	// minutes on a busy machine.
+	// listedWithin is the longest wait for all elements of a set, or the like, see maxMessage.
 	listedWithin = 10 * time.Minute
 )
 

@@ -60,12 +60,12 @@ func (t *Table) removeBridges(f Family, of string) error {
 
 // tables returns the names of the tables of a family that meet a condition, in order.
 func (t *Table) tables(f Family, condition func(name string) bool) (names []string, err error) {
-	replies, err := t.readAll(f, unix.NFT_MSG_GETTABLE, nil)
+	all, err := t.list(f, unix.NFT_MSG_GETTABLE, nil)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range replies {
-		parts, err := attributes(m.Data[4:], unix.NFTA_TABLE_NAME)
+	for _, data := range all {
+		parts, err := attributes(data, unix.NFTA_TABLE_NAME)
 		if err != nil {
 			return nil, err
 		}

@@ -19,12 +19,8 @@ func Connections(cfg Config) (map[frontend.Address]uint64, error) {
 	defer t.Close()
 	counts := make(map[frontend.Address]uint64)
 	for _, f := range cfg.Families {
-		replies, err := t.readElements(f, setConnections)
-		for _, m := range replies {
-			if err == nil {
-				err = eachElement(m.Data, func(data []byte) error { return parseCounter(data, f, counts) })
-			}
-		}
+		// Those that were read before a change of nftables are read again.
+		err := t.eachElement(f, setConnections, func() {}, func(data []byte) error { return parseCounter(data, f, counts) })
 		if err != nil {
 			return nil, tableError(t.cfg.Name, err)
 		}

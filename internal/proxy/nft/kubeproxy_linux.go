@@ -91,13 +91,13 @@ func (t *Table) findChains(of Family, k *KubeProxy) error {
 // jumps returns the rules of a table that jump to a chain. The library cannot read all rules of
 // iptables.
 func (t *Table) jumps(of Family, table string) (all []chainJump, err error) {
-	replies, err := t.readAll(of, unix.NFT_MSG_GETRULE, appendString(nil, unix.NFTA_RULE_TABLE, table))
+	rules, err := t.list(of, unix.NFT_MSG_GETRULE, appendString(nil, unix.NFTA_RULE_TABLE, table))
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range replies {
+	for _, data := range rules {
 		parts, err := attributes(
-			m.Data[4:], unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_EXPRESSIONS,
+			data, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_EXPRESSIONS,
 		)
 		if err != nil {
 			return nil, err

@@ -245,14 +245,18 @@ func (r *reader) read(set setName, key string) (e element, there bool, err error
 	case err != nil:
 		return e, false, errnoOf(err)
 	}
-	found := make(map[string]element)
 	for _, m := range replies {
-		if err := parseElements(m.Data, set, found); err != nil {
+		if len(m.Data) < headerSize {
+			continue
+		}
+		err := elementsOf(m.Data[headerSize:], func(data []byte) (err error) {
+			e, err = parseElement(data)
+			there = true
+			return err
+		})
+		if err != nil {
 			return e, false, fmt.Errorf("set %s: %w", set, err)
 		}
 	}
-	for _, e = range found {
-		return e, true, nil
-	}
-	return e, false, nil
+	return e, there, nil
 }

@@ -129,40 +129,30 @@ func parseTarget(data string) (to netip.AddrPort, ok bool) {
 }
 
 // elements reads the elements of a set.
-func (t *Table) elements(f Family, name setName) (map[string]element, error) {
-	replies, err := t.readElements(f, name)
-	if err != nil {
-		return nil, err
-	}
-	all := make(map[string]element)
-	for _, m := range replies {
-		if err := parseElements(m.Data, name, all); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-// readElements returns messages with the elements of a set.
-func (t *Table) readElements(f Family, name setName) ([]netlink.Message, error) {
-	selection := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
-	selection = appendString(selection, unix.NFTA_SET_ELEM_LIST_SET, string(name))
-	return t.readAll(f, unix.NFT_MSG_GETSETELEM, selection)
-}
-
-// parseElements adds the elements of a message to all.
-func parseElements(message []byte, set setName, all map[string]element) error {
-	return eachElement(message, func(data []byte) error {
+func (t *Table) elements(f Family, name setName) (all map[string]element, err error) {
+	begin := func() { all = make(map[string]element) }
+	err = t.eachElement(f, name, begin, func(data []byte) error {
 		e, err := parseElement(data)
-		e.set = set
+		e.set = name
 		all[e.id()] = e
 		return err
 	})
+	return all, err
 }
 
-// eachElement calls parse with the attributes of each element of a message.
-func eachElement(message []byte, parse func(data []byte) error) error {
-	list, err := attributes(message[4:], unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+// eachElement calls use with the attributes of each element of a set. It begins again, and says so,
+// if nftables changes meanwhile.
+func (t *Table) eachElement(f Family, name setName, begin func(), use func(data []byte) error) error {
+	selection := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
+	selection = appendString(selection, unix.NFTA_SET_ELEM_LIST_SET, string(name))
+	return t.each(f, unix.NFT_MSG_GETSETELEM, selection, begin, func(message []byte) error {
+		return elementsOf(message, use)
+	})
+}
+
+// elementsOf calls use with the attributes of each element of a message.
+func elementsOf(message []byte, use func(data []byte) error) error {
+	list, err := attributes(message, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	if err != nil {
 		return err
 	}
@@ -171,7 +161,7 @@ func eachElement(message []byte, parse func(data []byte) error) error {
 		return err
 	}
 	for ad.Next() {
-		if err := parse(ad.Bytes()); err != nil {
+		if err := use(ad.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"slices"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -328,12 +325,12 @@ func hasAttributes(there, wanted []byte, but uint16) (bool, error) {
 // dump calls use with attributes of the given kinds for each chain, set or rule of a table.
 func (t *Table) dump(l *layout, what uint16, kinds []uint16, use func([][]byte) error) error {
 	const table = 1 // the attribute with the table's name, of all kinds of objects
-	replies, err := t.readAll(l.family, what, appendString(nil, table, l.table.Name))
+	all, err := t.list(l.family, what, appendString(nil, table, l.table.Name))
 	if err != nil {
 		return err
 	}
-	for _, m := range replies {
-		parts, err := attributes(m.Data[4:], append([]uint16{table}, kinds...)...)
+	for _, data := range all {
+		parts, err := attributes(data, append([]uint16{table}, kinds...)...)
 		if err != nil {
 			return err
 		}
@@ -345,38 +342,4 @@ func (t *Table) dump(l *layout, what uint16, kinds []uint16, use func([][]byte) 
 		}
 	}
 	return nil
-}
-
-// maxReads is how often a list is read until nobody changes nftables meanwhile. Any program's
-// change interrupts it.
-const maxReads = 20
-
-// errInterrupted is returned if a list changed while it was read, each time.
-var errInterrupted = errors.New("changed while it was read")
-
-// readAll returns all objects of a kind in a family that have the given attributes.
-func (t *Table) readAll(f Family, what uint16, selection []byte) ([]netlink.Message, error) {
-	for range maxReads {
-		if err := t.socket.SetDeadline(time.Now().Add(listedWithin)); err != nil {
-			return nil, err
-		}
-		replies, err := t.socket.Execute(netlink.Message{
-			Header: netlink.Header{
-				Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | what),
-				Flags: netlink.Request | netlink.Dump,
-			},
-			Data: append([]byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}, selection...),
-		})
-		if err != nil {
-			return nil, errnoOf(err)
-		}
-		if slices.ContainsFunc(replies, func(m netlink.Message) bool { return len(m.Data) < 4 }) {
-			return nil, fmt.Errorf("message of kind %d is too short", what)
-		}
-		interrupted := func(m netlink.Message) bool { return m.Header.Flags&netlink.DumpInterrupted != 0 }
-		if !slices.ContainsFunc(replies, interrupted) {
-			return replies, nil
-		}
-	}
-	return nil, errInterrupted
 }

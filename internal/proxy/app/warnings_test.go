@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
@@ -55,6 +57,47 @@ func TestWarnings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWarningsAreBounded checks that 64 warnings wait, beside the one that is being delivered, while an
+// API server does not answer, that nobody waits for it, and that each attempt ends after 10 s.
+func TestWarningsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var got []Warning
+		var took []time.Duration
+		w := newWarnings(func(ctx context.Context, one Warning) error {
+			began := time.Now()
+			<-ctx.Done()
+			got, took = append(got, one), append(took, time.Since(began))
+			return ctx.Err()
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.run(ctx) }()
+		began := time.Now()
+		for i := range 1000 {
+			w.put(Warning{Note: strconv.Itoa(i)})
+			synctest.Wait() // the first is being delivered
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("put of 1000 warnings took %s, want none", waited)
+		}
+		time.Sleep(time.Hour)
+		const want = 64 + 1
+		if len(got) != want || got[0].Note != "0" || got[want-1].Note != strconv.Itoa(want-1) {
+			t.Errorf("%d warnings were delivered, want the first %d", len(got), want)
+		}
+		for _, d := range took {
+			if d != 10*time.Second {
+				t.Errorf("an attempt took %s, want 10s", d)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestNoWarnings: without an API server nobody is told, and nothing waits.

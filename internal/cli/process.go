@@ -108,6 +108,7 @@ func (a assembly) proxy() (*daemon.Config, error) {
 
 // addProxy adds the service proxy of a node, and the source of what it needs.
 func (a assembly) addProxy(cfg *daemon.Config) error {
+	daemon.LeaveToKernel()
 	store := cluster.NewStore()
 	var src *source.Source
 	loaded := func() {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -18,6 +19,14 @@ func LimitMemory(log *slog.Logger) {
 	_, err := memlimit.Set()
 	if err != nil && !errors.Is(err, memlimit.ErrCgroupsNotSupported) && !errors.Is(err, memlimit.ErrNoCgroup) {
 		log.Warn("the memory limit of the control group is not known", "err", err)
+	}
+}
+
+// LeaveToKernel lowers the runtime's memory limit from nine tenths of the control group's to three
+// quarters, for a process that has the kernel hold much: that counts in the control group, too.
+func LeaveToKernel() {
+	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit / 6 * 5)
 	}
 }
 

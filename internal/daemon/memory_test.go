@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -51,4 +52,19 @@ func wantGC(t *testing.T, when string, percent int, limit int64) {
 		time.Sleep(time.Millisecond)
 	}
 	t.Errorf("%s: GC percent %d, memory limit %d, want %d, %d", when, int(got[0].Value.Uint64()), got[1].Value.Uint64(), percent, limit)
+}
+
+// TestLeaveToKernel checks that only a limit that follows from the control group's is lowered.
+func TestLeaveToKernel(t *testing.T) {
+	setGC(t)
+	t.Setenv("GOMEMLIMIT", "1TiB")
+	LeaveToKernel()
+	wantGC(t, "with GOMEMLIMIT", percent, limit)
+	t.Setenv("GOMEMLIMIT", "")
+	debug.SetMemoryLimit(90 << 20)
+	LeaveToKernel()
+	wantGC(t, "of a control group of 100 MiB", percent, 75<<20)
+	debug.SetMemoryLimit(math.MaxInt64)
+	LeaveToKernel()
+	wantGC(t, "without a limit", percent, math.MaxInt64)
 }

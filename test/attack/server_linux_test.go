@@ -66,7 +66,7 @@ func start(t *testing.T, settings string) *server {
 	t.Helper()
 	dir := t.TempDir()
 	s := &server{t: t, log: filepath.Join(dir, "log"), ended: make(chan struct{})}
-	s.group = memoryGroup(t)
+	s.group = memoryGroup(t, memoryLimit)
 	config := filepath.Join(dir, "portolan.yaml")
 	text := fmt.Sprintf("manifests: %s\nadmin: {listen: '%s'}\n%s", manifests(t, dir), adminAddr, settings)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -93,9 +93,9 @@ func start(t *testing.T, settings string) *server {
 	return s
 }
 
-// memoryGroup makes a control group with memoryLimit, version 1 or 2, below that of this
+// memoryGroup makes a control group with a limit in octets, version 1 or 2, below that of this
 // process.
-func memoryGroup(t *testing.T) string {
+func memoryGroup(t *testing.T, limit int) string {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -116,7 +116,7 @@ func memoryGroup(t *testing.T) string {
 		t.Skipf("no control group can be made here: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Rmdir(group) })
-	if err := os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(memoryLimit)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(limit)), 0o600); err != nil {
 		t.Skipf("no memory limit can be set here: %v", err)
 	}
 	return group

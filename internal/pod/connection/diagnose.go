@@ -41,7 +41,9 @@ func (t *try) diagnose() (outcome string) {
 		t.noEndpoints()
 		return Refused
 	case frontend.UndefinedPort:
-		t.undefinedPort()
+		if !t.leftOut() {
+			t.undefinedPort()
+		}
 		return Refused
 	case frontend.NoLocalEndpoints:
 		t.noLocalEndpoints()
@@ -310,6 +312,9 @@ func (t *try) direct() (outcome string) {
 // unserved adds why a Service that has the address is not served, and reports whether there is
 // one.
 func (t *try) unserved() bool {
+	if t.leftOut() {
+		return true
+	}
 	for _, s := range t.proxy.services() {
 		if s.Spec == nil {
 			continue
@@ -331,6 +336,34 @@ func (t *try) unserved() bool {
 			)
 		default:
 			t.add("no-port", t.portCure(s), "port %d is not a port of Service %s (it has %s)", t.at.Port, s.Key, portsOf(s))
+		}
+		return true
+	}
+	return false
+}
+
+// leftOut adds that a limit leaves out the address, or the Service that has it, and reports whether that
+// is so.
+func (t *try) leftOut() bool {
+	for _, s := range t.proxy.services() {
+		_, kind, ok := plan.Describe(s, t.at)
+		if !ok || kind == plan.NodePort && !slices.Contains(t.proxy.node.NodePorts, t.at.Addr) {
+			continue
+		}
+		verdicts := t.proxy.compiler.Service(s.Key).Verdicts
+		switch {
+		case has(verdicts, plan.NoRoom):
+			t.add(
+				"no-room",
+				"remove large Services, or give the proxy more memory",
+				"Service %s is not served: older Services of the cluster, or of its namespace, have all that the proxy holds",
+				s.Key,
+			)
+		case has(verdicts, plan.TooLarge):
+			t.add("too-large", "divide the Service",
+				"Service %s has too many ports, addresses and endpoints: %s is left out", s.Key, t.at)
+		default:
+			continue
 		}
 		return true
 	}

@@ -2,6 +2,7 @@ package connection
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -56,7 +57,11 @@ func VIPs(v *cluster.View, s *Settings, node string) (all []VIP) {
 	p := newProxy(v, s, node)
 	for _, service := range p.services() {
 		of := p.compiler.Service(service.Key)
-		for _, f := range of.Frontends {
+		frontends := of.Frontends
+		if has(of.Verdicts, plan.NoRoom) {
+			frontends = plan.Compile(v, &p.node, service.Key).Frontends
+		}
+		for _, f := range frontends {
 			port, kind, ok := plan.Describe(service, f.Address)
 			if !ok {
 				continue
@@ -79,6 +84,11 @@ func VIPs(v *cluster.View, s *Settings, node string) (all []VIP) {
 	return all
 }
 
+// has reports whether there is a verdict for a reason.
+func has(verdicts []plan.Verdict, reason plan.Reason) bool {
+	return slices.ContainsFunc(verdicts, func(v plan.Verdict) bool { return v.Reason == reason })
+}
+
 // noteOf returns what verdicts say of an address.
 func noteOf(verdicts []plan.Verdict, at frontend.Address) (note string) {
 	for _, v := range verdicts {
@@ -91,6 +101,8 @@ func noteOf(verdicts []plan.Verdict, at frontend.Address) (note string) {
 			note = "an annotation " + cluster.AnnotationEndpointWeight + " is no number from 0 to 1000"
 		case v.Reason == plan.TooLarge:
 			note = "some addresses are left out: the Service has too many ports, addresses and endpoints"
+		case v.Reason == plan.NoRoom:
+			return "not served: the proxy has no room"
 		case v.Address != at:
 		case v.Reason == plan.Taken:
 			return "the address is that of Service " + v.Other.String()

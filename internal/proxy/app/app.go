@@ -23,6 +23,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/proxy/conntrack"
 	"portolan.dev/portolan/internal/proxy/healthcheck"
+	"portolan.dev/portolan/internal/proxy/plan"
 	"portolan.dev/portolan/internal/proxy/settings"
 	"portolan.dev/portolan/internal/support/bind"
 	"portolan.dev/portolan/internal/support/budget"
@@ -55,6 +56,7 @@ type Proxy struct {
 	warnings warnings
 	servers  []*httpserver.Server // the probes'
 	probes   *budget.Account      // connections to them
+	room     int                  // plan.Node.Room
 	// programmed is closed when the kernel has the cluster for the first time.
 	programmed chan struct{}
 
@@ -81,6 +83,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
 	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.kube.passed, Log: cfg.Log})
 	p.probes = budget.NewAccount("healthz", budget.Limits{Total: maxProbes, PerSource: maxProbes})
+	p.room = budget.Within(1, roomCost, plan.DefaultRoom)
 	p.node, err = NodeName(p.settings.NodeName)
 	return p, err
 }
@@ -152,6 +155,10 @@ func (p *Proxy) Bind(ctx context.Context) (serving []any, err error) {
 	p.servers = append(p.servers, server)
 	return append(serving, "healthz", p.settings.Healthz), nil
 }
+
+// roomCost is how much memory a unit of plan.Service.Size takes while the whole table is compared, in
+// octets, with the model and with what garbage there is.
+const roomCost = 512
 
 // maxProbes is how many connections to the probes there may be, and probeTimeout how long a
 // request and its response may take.

@@ -25,6 +25,7 @@ type proxyMetrics struct {
 	failures prometheus.Counter
 	repairs  prometheus.Counter
 	delay    prometheus.Histogram
+	leftOut  prometheus.Gauge
 	kube     *kubeProxyMetrics
 	// connections is nil without counters.
 	connections prometheus.Collector
@@ -47,6 +48,10 @@ func newMetrics() *proxyMetrics {
 			Name: "portolan_proxy_repairs_total", Help: "Times that another program had changed the nftables table.",
 		}),
 	}
+	m.leftOut = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "portolan_proxy_services_left_out",
+		Help: "Services that are not served, since older ones have all that the proxy holds with its memory limit.",
+	})
 	m.delay = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "portolan_proxy_programming_duration_seconds",
 		Help:    "Time from what caused a change of endpoints, as its controller noted it, until the kernel has the change.",
@@ -90,7 +95,9 @@ func (m *proxyMetrics) programmed(causes map[cluster.Ref]int64) {
 
 // collectors returns all metrics.
 func (m *proxyMetrics) collectors() []prometheus.Collector {
-	all := append([]prometheus.Collector{m.duration, m.elements, m.failures, m.repairs, m.delay}, m.kube.collectors()...)
+	all := append(
+		[]prometheus.Collector{m.duration, m.elements, m.failures, m.repairs, m.delay, m.leftOut},
+		m.kube.collectors()...)
 	if m.connections != nil {
 		all = append(all, m.connections)
 	}

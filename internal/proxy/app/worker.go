@@ -42,6 +42,7 @@ type worker struct {
 	blind    chan error      // why there are no more notices
 	watching sync.WaitGroup
 	stop     context.CancelFunc // of watching; nil if nothing watches
+	full     bool               // some Services are left out
 	warmup   *plan.Warmup
 	nextStep time.Duration // of warmup, after the last compile; 0 for none
 }
@@ -273,9 +274,34 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 			j.checks, j.checked = w.compiler.Checks()
 			w.counters.update(v, w.compiler)
 		}
+		w.reportLeftOut()
 		w.nextStep = w.warmup.Next(now)
 	})
 	return j
+}
+
+// reportLeftOut records how many Services are left out for want of room, and logs the first and the
+// last time.
+func (w *worker) reportLeftOut() {
+	keys, n := w.compiler.LeftOut()
+	w.metrics.leftOut.Set(float64(n))
+	switch {
+	case n > 0 && !w.full:
+		one := slices.MinFunc(slices.Collect(keys), cluster.Key.Compare)
+		w.cfg.Log.Error(
+			"Services are not served: older ones of the cluster, or of a namespace, have all that the proxy holds "+
+				"with its memory limit",
+			"services",
+			n,
+			"one",
+			one,
+			"room",
+			w.room,
+		)
+	case n == 0 && w.full:
+		w.cfg.Log.Info("all Services are served again")
+	}
+	w.full = n > 0
 }
 
 // servicesOf returns the Services among changes, and those whose endpoints are.
@@ -377,7 +403,7 @@ func families() []nft.Family {
 func (w *worker) nodeOf(v *cluster.View) plan.Node {
 	node := plan.Node{
 		Name: w.Proxy.node, Addresses: w.addrs, Zone: w.node.Zone, NodePorts: w.node.NodePorts, Choice: w.settings.Choice,
-		Warmup: w.warmup,
+		Warmup: w.warmup, Room: w.room,
 	}
 	if n := v.Node(w.Proxy.node); n != nil {
 		node.Zone, node.NodePorts = n.Zone, plan.Primary(n.InternalIPs)

@@ -382,3 +382,48 @@ func TestPodRangesChange(t *testing.T) {
 		}
 	})
 }
+
+// TestLeftOut checks that the log and a metric tell of Services that are left out for want of room, the
+// log once.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := startWorker(t, new(fakeTable))
+		synctest.Wait()
+		w.room = 2 * 8 // a namespace has half of it
+		put := func(name, addr string) {
+			s := web(addr)
+			s.Name = name
+			w.store.Update(func(tx *cluster.Tx) { tx.Put(s) })
+			synctest.Wait()
+		}
+		const left, back = "level=ERROR msg=\"Services are not served", "all Services are served again"
+		check := func(when string, leftOut float64, errors, infos int) {
+			t.Helper()
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(w.metrics.leftOut)
+			all, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := all[0].GetMetric()[0].GetGauge().GetValue(); got != leftOut {
+				t.Errorf("%s: portolan_proxy_services_left_out is %v, want %v", when, got, leftOut)
+			}
+			if got := w.log.String(); strings.Count(got, left) != errors || strings.Count(got, back) != infos {
+				t.Errorf("%s: logged\n%swant %q %d times and %q %d times", when, got, left, errors, back, infos)
+			}
+		}
+		put("a", "10.96.0.1")
+		w.table.notice(nft.Lost) // so that the node has the room
+		time.Sleep(time.Minute)
+		check("all fit", 0, 0, 0)
+		put("b", "10.96.0.2")
+		put("c", "10.96.0.3")
+		check("two do not fit", 2, 1, 0)
+		for _, name := range []string{"a", "b"} {
+			w.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindService, cluster.Key{Namespace: "shop", Name: name}) })
+			synctest.Wait()
+		}
+		check("one is left", 0, 1, 1)
+	})
+}

@@ -28,6 +28,7 @@ type Compiler struct {
 	noLocal map[NoLocal]int
 	// touched are the addresses that the Services of the last Apply had or have.
 	touched []frontend.Address
+	room    room
 }
 
 // compiled is a Service, what it was compiled from and when that was created.
@@ -35,6 +36,11 @@ type compiled struct {
 	Service
 	source  *cluster.Service
 	created int64
+}
+
+// compare orders Services: the older one is before the younger one.
+func (s *compiled) compare(o *compiled) int {
+	return cmp.Or(cmp.Compare(s.created, o.created), s.source.Compare(o.source.Key))
 }
 
 // claim is a Service's wish for an address.
@@ -52,7 +58,7 @@ func (c claim) compare(o claim) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(c.created, o.created), c.source.Compare(o.source.Key))
+	return c.compiled.compare(o.compiled)
 }
 
 // NewCompiler returns a Compiler that has compiled nothing.
@@ -61,13 +67,17 @@ func NewCompiler(node Node) *Compiler {
 		node: node, services: make(map[cluster.Key]*compiled),
 		claims: make(map[frontend.Address]claim), others: make(map[frontend.Address][]claim),
 		local: make(map[netip.Addr]int), noLocal: make(map[NoLocal]int),
+		room: newRoom(cmp.Or(node.Room, DefaultRoom)),
 	}
 }
 
 // All compiles all Services, and returns the whole state.
 func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
 	*c = *NewCompiler(node)
-	for s := range v.Services() {
+	older := func(a, b *cluster.Service) int {
+		return cmp.Or(cmp.Compare(age(a), age(b)), a.Compare(b.Key))
+	}
+	for _, s := range slices.SortedFunc(v.Services(), older) { // who is first has room
 		c.put(s.Key, s, Compile(v, &c.node, s.Key))
 	}
 	c.cidrs = serviceCIDRs(v)
@@ -82,28 +92,49 @@ func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
 // Apply compiles the Services with the given keys again, and the ranges of cluster IPs, and
 // returns what changed.
 func (c *Compiler) Apply(v *cluster.View, keys iter.Seq[cluster.Key]) *frontend.Changes {
-	changes := new(frontend.Changes)
-	before := make(map[frontend.Address]*frontend.Frontend)
-	local := make(map[netip.Addr]bool)
+	was := state{make(map[frontend.Address]*frontend.Frontend), make(map[netip.Addr]bool)}
 	for key := range keys {
-		old := c.services[key]
-		now := Compile(v, &c.node, key)
-		for _, fs := range [][]*frontend.Frontend{old.frontends(), now.Frontends} {
-			for _, f := range fs {
-				if _, seen := before[f.Address]; !seen {
-					before[f.Address] = c.holder(f.Address)
-				}
-			}
-		}
-		for _, a := range append(old.locals(), now.Local...) {
-			if _, seen := local[a]; !seen {
-				local[a] = c.local[a] > 0
-			}
-		}
-		c.put(key, v.Service(key), now)
+		c.replace(v, key, Compile(v, &c.node, key), &was)
 	}
-	c.touched = slices.AppendSeq(c.touched[:0], maps.Keys(before))
-	for at, was := range before {
+	out, in := c.misplaced()
+	for _, key := range out { // the others fit then
+		c.replace(v, key, withoutRoom(c.services[key].Size), &was)
+	}
+	for _, key := range in {
+		c.replace(v, key, Compile(v, &c.node, key), &was)
+	}
+	return c.changesSince(v, &was)
+}
+
+// state is what some addresses had.
+type state struct {
+	frontends map[frontend.Address]*frontend.Frontend
+	local     map[netip.Addr]bool // whether it is an endpoint on the node
+}
+
+// replace replaces what the Service at key was compiled into, and adds to was what its addresses had.
+func (c *Compiler) replace(v *cluster.View, key cluster.Key, now Service, was *state) {
+	old := c.services[key]
+	for _, fs := range [][]*frontend.Frontend{old.frontends(), now.Frontends} {
+		for _, f := range fs {
+			if _, seen := was.frontends[f.Address]; !seen {
+				was.frontends[f.Address] = c.holder(f.Address)
+			}
+		}
+	}
+	for _, a := range append(old.locals(), now.Local...) {
+		if _, seen := was.local[a]; !seen {
+			was.local[a] = c.local[a] > 0
+		}
+	}
+	c.put(key, v.Service(key), now)
+}
+
+// changesSince returns what changed since addresses had something.
+func (c *Compiler) changesSince(v *cluster.View, before *state) *frontend.Changes {
+	changes := new(frontend.Changes)
+	c.touched = slices.AppendSeq(c.touched[:0], maps.Keys(before.frontends))
+	for at, was := range before.frontends {
 		switch is := c.holder(at); {
 		case is == nil && was != nil:
 			changes.Delete = append(changes.Delete, at)
@@ -114,7 +145,7 @@ func (c *Compiler) Apply(v *cluster.View, keys iter.Seq[cluster.Key]) *frontend.
 			changes.Serving = append(changes.Serving, is)
 		}
 	}
-	for a, was := range local {
+	for a, was := range before.local {
 		if is := c.local[a] > 0; is != was {
 			if changes.Hairpins == nil {
 				changes.Hairpins = make(map[netip.Addr]bool)
@@ -150,6 +181,12 @@ func (c *Compiler) Service(key cluster.Key) Service {
 func (c *Compiler) IsCompiled(key cluster.Key, s *cluster.Service) bool {
 	compiled := c.services[key]
 	return s != nil && compiled != nil && compiled.source == s
+}
+
+// LeftOut yields the Services that are left out because they did not fit, see NoRoom, and how many
+// there are.
+func (c *Compiler) LeftOut() (keys iter.Seq[cluster.Key], n int) {
+	return maps.Keys(c.room.leftOut), len(c.room.leftOut)
 }
 
 // WithoutLocal returns how many ports of Services lack endpoints on the node by a policy Local.
@@ -225,6 +262,7 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 		c.claim(f.Address, key, claim{})
 	}
 	if old != nil {
+		c.room.leave(key, &old.Service)
 		for _, n := range old.NoLocal {
 			c.noLocal[n]--
 		}
@@ -238,11 +276,11 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 		delete(c.services, key)
 		return
 	}
-	created := int64(math.MaxInt64) // unknown: it waits for those that are known
-	if s.Created != 0 {
-		created = s.Created
+	if !c.room.fits(key, now.Size) {
+		now = withoutRoom(now.Size)
 	}
-	made := &compiled{now, s, created}
+	c.room.enter(key, &now)
+	made := &compiled{now, s, age(s)}
 	c.services[key] = made
 	for _, n := range now.NoLocal {
 		c.noLocal[n]++
@@ -253,6 +291,14 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 	for _, a := range now.Local {
 		c.local[a]++
 	}
+}
+
+// age returns when a Service was created; one of unknown age waits for those that are known.
+func age(s *cluster.Service) int64 {
+	if s.Created == 0 {
+		return math.MaxInt64
+	}
+	return s.Created
 }
 
 func (s *compiled) frontends() []*frontend.Frontend {

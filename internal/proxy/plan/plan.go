@@ -8,6 +8,7 @@
 //	                 weight.go:   how many connections each gets
 //	                 warmup.go:   which get fewer for a while
 //	                 compiler.go: which Service has an address that several want
+//	                 room.go:     which are left out because they do not fit
 //	             ──► frontend.Frontend, HealthCheck, verdicts
 package plan
 
@@ -31,6 +32,8 @@ type Node struct {
 	Choice frontend.Choice
 	// Warmup has the endpoints that are to get fewer connections for a while; nil is none.
 	Warmup *Warmup
+	// Room is the largest size of all Services, see Service.Size; 0 is DefaultRoom.
+	Room int
 }
 
 // Primary returns the addresses of a Node's InternalIPs that are for node ports by default: the
@@ -54,6 +57,9 @@ type Service struct {
 	Check *HealthCheck
 	// Verdicts say what was left out.
 	Verdicts []Verdict
+	// Size is about how many elements the kernel needs for it. It is more than 0 if it has frontends,
+	// or would have them if there were room.
+	Size int
 	// NoLocal has an element for each port that has endpoints, but by its policy none for
 	// clients here.
 	NoLocal []NoLocal
@@ -120,6 +126,9 @@ const (
 	// TooLarge: ports, addresses and endpoints make so many elements that some of the addresses are
 	// left out.
 	TooLarge Reason = "too-large"
+	// NoRoom: the Service is left out, since older ones of the cluster, or of its namespace, have all
+	// that the proxy holds.
+	NoRoom Reason = "no-room"
 	// NoLocalEndpoints: none of its endpoints is on the node, and the traffic policy is Local;
 	// connections are dropped.
 	NoLocalEndpoints Reason = "no-local-endpoints"

@@ -299,6 +299,7 @@ func (r *random) event() event {
 		n.Name, n.Zone = pick(r, "here", "there"), pick(r, "", "east", "west")
 		n.Choice = pick(r, frontend.Random, frontend.ConnectionHash)
 		n.NodePorts = pick(r, nil, theNode.NodePorts, addrs("192.0.2.1"))
+		n.Room = pick(r, 0, 30, 60, 120)
 		return event{node: &n}
 	case 6, 7, 8, 9, 10:
 		return event{put: r.slice()}

@@ -29,10 +29,18 @@ const fewFrontends = 32
 // the square of the number.
 const maxSize = 1 << 18
 
-// sizeOf returns the size of a frontend. Ranges take more time and memory than other elements.
+// sizeOf returns the size of a frontend. Ranges take more time and memory than other elements; an
+// endpoint has a number with session affinity, and with a hash it may have spare slots.
 func sizeOf(f *frontend.Frontend) int {
 	const fixed, perRange = 8, 8
-	return fixed + slotsOf(f.Endpoints, f.Shares) + slotsOf(f.Local, f.LocalShares) + perRange*len(f.Sources)
+	perSlot := 1
+	switch {
+	case f.Affinity != nil:
+		perSlot = 3
+	case f.Choice != frontend.Random:
+		perSlot = 2
+	}
+	return fixed + perSlot*(slotsOf(f.Endpoints, f.Shares)+slotsOf(f.Local, f.LocalShares)) + perRange*len(f.Sources)
 }
 
 func slotsOf(endpoints []netip.AddrPort, shares []uint8) (slots int) {
@@ -191,6 +199,7 @@ func (c *compiler) add(f frontend.Frontend, at frontend.Address) {
 		c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: TooLarge})
 		return
 	}
+	c.out.Size = c.size
 	f.Address = at
 	c.out.Frontends = append(c.out.Frontends, &f)
 	if c.there != nil {

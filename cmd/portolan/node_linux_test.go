@@ -6,13 +6,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 func init() {
@@ -52,12 +49,8 @@ func startNodeInNetns(t *testing.T, settings string) *process {
 // prefix and the addresses.
 func wantInterface(t *testing.T, p *process, name string, addrs ...string) {
 	t.Helper()
-	all := make(chan string)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		all <- interfaces(p.cmd.Process.Pid)
-	}()
-	got := <-all
+	var got string
+	inNetworkOf(t, p, func() { got = interfaces(t) })
 	for _, addr := range addrs {
 		if !strings.Contains(got, "\n"+name) || !strings.Contains(got, " "+addr) {
 			t.Errorf("interfaces:%s\nwant %s* with %s", got, name, addr)
@@ -65,20 +58,12 @@ func wantInterface(t *testing.T, p *process, name string, addrs ...string) {
 	}
 }
 
-// interfaces lists the interfaces in the network namespace of a process, one per line, or
-// returns an error text. The thread stays in that namespace.
-func interfaces(pid int) (text string) {
-	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err != nil {
-		return err.Error()
-	}
-	defer file.Close()
-	if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err.Error()
-	}
+// interfaces lists the interfaces in the network namespace of the thread, one per line.
+func interfaces(t *testing.T) (text string) {
+	t.Helper()
 	list, err := net.Interfaces()
 	if err != nil {
-		return err.Error()
+		t.Error(err)
 	}
 	for _, i := range list {
 		addrs, _ := i.Addrs() // none after an error

@@ -38,8 +38,8 @@ type pair struct {
 	node, pod, server *process // that hold the namespaces, except for the server
 }
 
-// namespace starts a process that does nothing in a network namespace of its own.
-func namespace(t *testing.T) *process {
+// startIdle starts a process that does nothing in a network namespace of its own.
+func startIdle(t *testing.T) *process {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -59,8 +59,8 @@ func newPair(t *testing.T) *pair {
 	if os.Getuid() != 0 {
 		t.Skip("a network of its own needs root")
 	}
-	w := &pair{t: t, node: namespace(t), pod: namespace(t)}
-	server := namespace(t)
+	w := &pair{t: t, node: startIdle(t), pod: startIdle(t)}
+	server := startIdle(t)
 	inNetwork(t, w.node, "ip", "link", "set", "lo", "up")
 	inNetwork(t, w.node, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	inNetwork(t, w.node, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "uplink")

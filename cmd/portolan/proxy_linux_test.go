@@ -11,15 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"portolan.dev/portolan/internal/proxy/conntrack"
+	"portolan.dev/portolan/test/namespace"
 )
 
 func init() {
@@ -97,20 +95,11 @@ func proxyCommand(t *testing.T, manifests, section string) *exec.Cmd {
 // inNetworkOf runs a function in the network namespace of a process.
 func inNetworkOf(t *testing.T, p *process, run func()) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid))
-		if err == nil {
-			defer ns.Close()
-			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
-		}
-		if err == nil {
-			run()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	err := namespace.Do(fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid), func() error {
+		run()
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -218,6 +218,9 @@ var libraries = []arrow{
 	{"test/netns/nodes", "github.com/miekg/dns", "an upstream server, and who asks"},
 	{"test/netns/nodes", "github.com/vishvananda/netlink", "links between namespaces"},
 	{"test/netns/nodes", "golang.org/x/sys", "namespaces"},
+	{"test/namespace", "golang.org/x/sys", "namespaces"},
+	{"test/namespace/namespacetest", "golang.org/x/sys", "namespaces"},
+	{"test/namespace/namespacetest", "github.com/vishvananda/netlink", "links between namespaces"},
 }
 
 // TestImports: every import between wings, and every library, is an allowed arrow,

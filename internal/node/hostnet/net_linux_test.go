@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/node/hostnet"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 var everything = slices.Concat(locals, clusters)
@@ -30,7 +31,7 @@ const whole = 6
 // lead to them.
 func (n *node) serveCluster(t *testing.T) {
 	t.Helper()
-	within(t, n.other, func() {
+	namespacetest.Do(t, n.other, func() {
 		for _, other := range others {
 			_, err := listen(netip.AddrPortFrom(other.Addr(), port), "cluster")
 			must(t, err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // sender sends queries to an address from the Pod repeatedly, each from a different
@@ -34,7 +36,7 @@ const (
 func (n *node) startSender(t *testing.T, to netip.Addr) *sender {
 	t.Helper()
 	s := &sender{to: netip.AddrPortFrom(to, port), stop: make(chan struct{}), waiting: make(map[uint32]bool)}
-	within(t, n.pod, func() {
+	namespacetest.Do(t, n.pod, func() {
 		for range senderSockets {
 			conn, err := net.ListenUDP("udp", nil)
 			must(t, err)

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,11 +16,10 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-)
 
-// inside is the environment variable that is set in the node's namespaces.
-const inside = "PORTOLAN_NODENET_INSIDE"
+	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/namespace/namespacetest"
+)
 
 // patience is the time after which a test fails.
 const patience = 20 * time.Second
@@ -44,59 +42,23 @@ var (
 
 // node is the node's network namespace, in which the test runs. It has the namespaces
 // of a Pod and of another node, to which its default route leads.
-type node struct{ pod, other *os.File }
+type node struct{ pod, other *namespace.Network }
 
-// onNode runs this test in new network and mount namespaces. Outside of them it returns
-// nil.
+// onNode runs this test in the namespaces of a node. Outside of them it returns nil.
 func onNode(t *testing.T) *node {
 	t.Helper()
-	if os.Getenv(inside) != "" {
-		return newNode(t)
-	}
 	t.Parallel()
-	// The child is killed when the thread that started it ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if err := possible(own); err != nil && os.Getenv("CI") == "" {
-		t.Skipf("namespaces of one's own, and TUN devices, need root and a kernel with them: %v", err)
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2m", "-test.v")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = own
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("in the namespaces: %v\n%s", err, out)
-	} else {
-		t.Logf("in the namespaces:\n%s", out)
-	}
-	return nil
-}
-
-// possible returns the reason why the namespaces cannot be created, or nil.
-func possible(own *syscall.SysProcAttr) error {
-	try := exec.Command("true")
-	try.SysProcAttr = own
-	if err := try.Run(); err != nil {
-		return err
-	}
 	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
-	if err != nil {
-		return err
+	if err != nil && os.Getenv("CI") == "" {
+		t.Skipf("TUN devices need root and a kernel with them: %v", err)
 	}
-	return tun.Close()
-}
-
-func newNode(t *testing.T) *node {
-	t.Helper()
-	for _, sysctl := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-		must(t, os.WriteFile("/proc/sys/"+sysctl, []byte("1"), 0))
+	tun.Close()
+	if !namespacetest.OnNode(t) {
+		return nil
 	}
-	useAtOnce(t)
-	up(t, "lo")
 	n := &node{
-		pod:   attach(t, "veth-pod", []netip.Prefix{node4, node6}, pod4, pod6),
-		other: attach(t, "veth-other", otherNode, others...),
+		pod:   namespacetest.Attach(t, "veth-pod", []netip.Prefix{node4, node6}, pod4, pod6),
+		other: namespacetest.Attach(t, "veth-other", otherNode, others...),
 	}
 	for _, o := range others {
 		must(t, netlink.RouteAdd(&netlink.Route{Gw: o.Addr().AsSlice()}))
@@ -104,94 +66,10 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// useAtOnce disables duplicate address detection for IPv6 addresses, which takes
-// seconds.
-func useAtOnce(t *testing.T) {
-	t.Helper()
-	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/all/accept_dad", []byte("0"), 0))
-	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0))
-}
-
-// attach creates a namespace with addresses, connected to a device of the node.
-func attach(t *testing.T, device string, node []netip.Prefix, addrs ...netip.Prefix) *os.File {
-	t.Helper()
-	namespace := newNamespace(t)
-	must(t, netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: device},
-		PeerName:  "eth0", PeerNamespace: netlink.NsFd(namespace.Fd()),
-	}))
-	give(t, device, node...)
-	within(t, namespace, func() {
-		up(t, "lo")
-		give(t, "eth0", addrs...)
-		for _, gateway := range node {
-			must(t, netlink.RouteAdd(&netlink.Route{Gw: gateway.Addr().AsSlice()}))
-		}
-	})
-	return namespace
-}
-
-// newNamespace creates an unused network namespace.
-func newNamespace(t *testing.T) *os.File {
-	t.Helper()
-	type made struct {
-		file *os.File
-		err  error
-	}
-	done := make(chan made)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- made{nil, err}
-			return
-		}
-		useAtOnce(t)
-		file, err := os.Open("/proc/thread-self/ns/net")
-		done <- made{file, err}
-	}()
-	m := <-done
-	must(t, m.err)
-	t.Cleanup(func() { m.file.Close() })
-	return m.file
-}
-
-// within calls do in a namespace. Sockets that do opens stay in it.
-func within(t *testing.T, namespace *os.File, do func()) {
-	t.Helper()
-	done := make(chan error)
-	go func() {
-		var err error
-		defer func() { done <- err }()
-		runtime.LockOSThread() // the thread ends with the goroutine
-		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err == nil {
-			do()
-		}
-	}()
-	must(t, <-done)
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func up(t *testing.T, device string) netlink.Link {
-	t.Helper()
-	link, err := netlink.LinkByName(device)
-	must(t, err)
-	must(t, netlink.LinkSetUp(link))
-	return link
-}
-
-// give adds addresses to a device.
-func give(t *testing.T, device string, prefixes ...netip.Prefix) {
-	t.Helper()
-	link := up(t, device)
-	for _, p := range prefixes {
-		ip := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-		must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ip, Flags: unix.IFA_F_NODAD}))
 	}
 }
 
@@ -317,7 +195,7 @@ func (n *node) asks(t *testing.T, want string, addrs ...netip.Addr) {
 		}
 	}
 	everywhere("node")
-	within(t, n.pod, func() { everywhere("Pod") })
+	namespacetest.Do(t, n.pod, func() { everywhere("Pod") })
 }
 
 // until waits for a condition and returns how long that took.

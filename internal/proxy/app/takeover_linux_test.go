@@ -6,11 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // inNamespace runs a function in a new network namespace.
@@ -19,18 +18,7 @@ func inNamespace(t *testing.T, run func()) {
 	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
 		t.Skip("network namespaces need root")
 	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			run()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	namespacetest.Do(t, namespacetest.New(t), run)
 }
 
 // TestTakeover: kube-proxy's rules are removed once, those that it adds again stay, and each is

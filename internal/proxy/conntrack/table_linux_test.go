@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // numbered returns n flows from one client to a frontend, each from its own port; replies come
@@ -284,10 +285,10 @@ func limit(t *testing.T) int {
 
 // BenchmarkPass measures a pass that finds nothing stale, and how kube-proxy reads the table.
 func BenchmarkPass(b *testing.B) {
-	namespace := newNamespace(b)
+	alone := place{network: namespacetest.New(b)}
 	var opened table
 	var library *netlink.Handle
-	within(b, place{namespace: namespace}, func() {
+	within(b, alone, func() {
 		var err error
 		opened, err = openTable()
 		must(b, err)
@@ -297,7 +298,7 @@ func BenchmarkPass(b *testing.B) {
 	defer opened.close()
 	defer library.Close()
 	fill := func(to frontend.Address) {
-		within(b, place{namespace: namespace}, func() { must(b, track(b, numbered(50_000, to)...)) })
+		within(b, alone, func() { must(b, track(b, numbered(50_000, to)...)) })
 	}
 	udp, tcp := address("10.96.0.10:53", frontend.UDP), address("10.96.0.10:443", frontend.TCP)
 	udp2 := address("10.97.0.99:9", frontend.UDP)

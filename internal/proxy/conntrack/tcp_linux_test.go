@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // listen accepts connections at an address of a place, answers what it reads, and resets none.
@@ -114,7 +115,7 @@ func TestResetTCP(t *testing.T) {
 		}
 		for claim, tt := range tests {
 			at.Port++
-			set(t, loose, tt.loose)
+			namespacetest.SetSysctl(t, loose, tt.loose)
 			w.put(t, front(at, a))
 			conn := connect(t, w.client, netip.AddrPortFrom(at.Addr, at.Port))
 			targets := tt.change()

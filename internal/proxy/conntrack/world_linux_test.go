@@ -5,12 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,10 +15,9 @@ import (
 
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
-
-// inside is the environment variable that is set in the node's namespace.
-const inside = "PORTOLAN_CONNTRACK_INSIDE"
 
 // patience is the time after which a test fails.
 const patience = 20 * time.Second
@@ -40,8 +35,8 @@ type world struct {
 
 // place is a namespace with an address of each family.
 type place struct {
-	namespace *os.File
-	addr      map[Family]netip.Addr
+	network *namespace.Network
+	addr    map[Family]netip.Addr
 }
 
 var (
@@ -53,65 +48,27 @@ var (
 // onNode runs this test in a network namespace of its own. Outside of it it returns nil.
 func onNode(t *testing.T, cfg Config) *world {
 	t.Helper()
-	if os.Getenv(inside) != "" {
-		return newWorld(t, cfg)
+	if !namespacetest.OnNode(t) {
+		return nil
 	}
-	// The child is killed when the thread that started it ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	try := exec.Command("true")
-	try.SysProcAttr = own
-	if err := try.Run(); err != nil && os.Getenv("CI") == "" {
-		t.Skipf("network namespaces need root: %v", err)
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2m", "-test.v")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = own
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("in the namespace: %v\n%s", err, out)
-	} else {
-		t.Logf("in the namespace:\n%s", out)
-	}
-	return nil
-}
-
-func newWorld(tb testing.TB, cfg Config) *world {
-	tb.Helper()
-	set(tb, "net/ipv4/ip_forward", "1")
-	set(tb, "net/ipv6/conf/all/forwarding", "1")
-	useAtOnce(tb)
-	give(tb, "lo", netip.PrefixFrom(nodeAddr[IPv4], 32), netip.PrefixFrom(nodeAddr[IPv6], 128))
+	namespacetest.SetUp(t, "lo", netip.PrefixFrom(nodeAddr[IPv4], 32), netip.PrefixFrom(nodeAddr[IPv6], 128))
 	w := &world{
-		client: attach(tb, "client", 1), a: attach(tb, "a", 2), b: attach(tb, "b", 3), outside: attach(tb, "outside", 4),
+		client: attach(t, "client", 1), a: attach(t, "a", 2), b: attach(t, "b", 3), outside: attach(t, "outside", 4),
 		passes: make(chan Pass, 1000),
 	}
 	for _, f := range families {
-		must(tb, netlink.RouteAdd(&netlink.Route{Gw: w.outside.addr[f].AsSlice()}))
+		must(t, netlink.RouteAdd(&netlink.Route{Gw: w.outside.addr[f].AsSlice()}))
 	}
 	w.table = nft.New(nft.Config{Families: []nft.Family{nft.IPv4, nft.IPv6}})
 	_, err := w.table.Sync(&frontend.State{})
-	must(tb, err)
-	tb.Cleanup(func() { w.table.Close() })
+	must(t, err)
+	t.Cleanup(func() { w.table.Close() })
 	cfg.Passed = func(p Pass) { w.passes <- p }
 	w.cleaner = New(cfg)
 	ended := make(chan error, 1)
-	go func() { ended <- w.cleaner.Run(tb.Context()) }()
-	tb.Cleanup(func() { must(tb, <-ended) }) // the test's context ends before
+	go func() { ended <- w.cleaner.Run(t.Context()) }()
+	t.Cleanup(func() { must(t, <-ended) }) // the test's context ends before
 	return w
-}
-
-func set(tb testing.TB, sysctl, value string) {
-	tb.Helper()
-	must(tb, os.WriteFile("/proc/sys/"+sysctl, []byte(value), 0))
-}
-
-// useAtOnce disables duplicate address detection for IPv6 addresses, which takes seconds.
-func useAtOnce(tb testing.TB) {
-	tb.Helper()
-	set(tb, "net/ipv6/conf/all/accept_dad", "0")
-	set(tb, "net/ipv6/conf/default/accept_dad", "0")
 }
 
 // attach creates a namespace in the given network, connected to a device of the node.
@@ -127,70 +84,16 @@ func attach(tb testing.TB, device string, network byte) place {
 		addr, _ := netip.AddrFromSlice(bytes)
 		return addr
 	}
-	p := place{newNamespace(tb), map[Family]netip.Addr{IPv4: of(IPv4, 7), IPv6: of(IPv6, 7)}}
-	must(tb, netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "eth0", PeerNamespace: netlink.NsFd(p.namespace.Fd()),
-	}))
-	give(tb, device, netip.PrefixFrom(of(IPv4, 1), 24), netip.PrefixFrom(of(IPv6, 1), 64))
-	within(tb, p, func() {
-		give(tb, "lo")
-		give(tb, "eth0", netip.PrefixFrom(p.addr[IPv4], 24), netip.PrefixFrom(p.addr[IPv6], 64))
-		for _, f := range families {
-			must(tb, netlink.RouteAdd(&netlink.Route{Gw: of(f, 1).AsSlice()}))
-		}
-	})
-	return p
-}
-
-// newNamespace creates an unused network namespace.
-func newNamespace(tb testing.TB) *os.File {
-	tb.Helper()
-	type made struct {
-		file *os.File
-		err  error
-	}
-	done := make(chan made)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- made{nil, err}
-			return
-		}
-		useAtOnce(tb)
-		file, err := os.Open("/proc/thread-self/ns/net")
-		done <- made{file, err}
-	}()
-	m := <-done
-	must(tb, m.err)
-	tb.Cleanup(func() { m.file.Close() })
-	return m.file
+	gateways := []netip.Prefix{netip.PrefixFrom(of(IPv4, 1), 24), netip.PrefixFrom(of(IPv6, 1), 64)}
+	addr := map[Family]netip.Addr{IPv4: of(IPv4, 7), IPv6: of(IPv6, 7)}
+	peers := []netip.Prefix{netip.PrefixFrom(addr[IPv4], 24), netip.PrefixFrom(addr[IPv6], 64)}
+	return place{namespacetest.Attach(tb, device, gateways, peers...), addr}
 }
 
 // within calls do in a place. Sockets that do opens stay in it.
 func within(tb testing.TB, p place, do func()) {
 	tb.Helper()
-	done := make(chan error)
-	go func() {
-		var err error
-		defer func() { done <- err }()
-		runtime.LockOSThread() // the thread ends with the goroutine
-		if err = unix.Setns(int(p.namespace.Fd()), unix.CLONE_NEWNET); err == nil {
-			do()
-		}
-	}()
-	must(tb, <-done)
-}
-
-// give sets a device up and adds addresses.
-func give(tb testing.TB, device string, prefixes ...netip.Prefix) {
-	tb.Helper()
-	link, err := netlink.LinkByName(device)
-	must(tb, err)
-	must(tb, netlink.LinkSetUp(link))
-	for _, p := range prefixes {
-		ip := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-		must(tb, netlink.AddrAdd(link, &netlink.Addr{IPNet: ip, Flags: unix.IFA_F_NODAD}))
-	}
+	namespacetest.Do(tb, p.network, do)
 }
 
 func must(tb testing.TB, err error) {

@@ -22,6 +22,7 @@ import (
 
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // TestAffinityChains checks that a Sync removes the chains of affinity that no frontend uses.
@@ -99,7 +100,7 @@ func TestServiceCIDRs(t *testing.T) {
 		return
 	}
 	// Outside refuses what is not dropped.
-	w.outside.do(t, func() {
+	namespacetest.Do(t, w.outside, func() {
 		for _, cidr := range prefixes("10.96.0.0/24", "fd00:96::/112") {
 			must(t, w.refuseAll(cidr))
 		}
@@ -252,7 +253,7 @@ func (w *world) keepDialing(to netip.AddrPort, servers ...netip.AddrPort) (stop 
 	stopping, stopped := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
-		w.pod.do(w.t, func() {
+		namespacetest.Do(w.t, w.pod, func() {
 			for ; ; n++ {
 				if a := dial(podClient[0], to); a.err != "" || !slices.Contains(servers, a.server) {
 					w.t.Errorf("connection %d to %s: %s, want one of %s", n, to, a, servers)

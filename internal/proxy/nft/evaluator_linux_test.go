@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // TestEvaluator changes a table at random, sends connections through it, and compares what
@@ -103,10 +105,10 @@ func (w *world) compare(evaluator *frontend.Evaluator, random *rand.Rand, counts
 	w.t.Helper()
 	family := random.IntN(2)
 	client := []struct {
-		namespace
+		from   *namespace.Network
 		source netip.Addr
 		arrive string
-	}{{w.pod, podClient[family], clientNet.name}, {w.outside, outClient[family], outerNet.name}, {namespace{}, nodeOutside[family], ""}}[random.IntN(3)]
+	}{{w.pod, podClient[family], clientNet.name}, {w.outside, outClient[family], outerNet.name}, {nil, nodeOutside[family], ""}}[random.IntN(3)]
 	to := netip.AddrPortFrom(vip(family, 1+random.IntN(randomVIPs+1)), 80+uint16(random.IntN(2)))
 	port := firstClientPort + uint16(random.IntN(clientPorts))
 	verdict := evaluator.Forward(frontend.Connection{
@@ -124,7 +126,7 @@ func (w *world) compare(evaluator *frontend.Evaluator, random *rand.Rand, counts
 		wait = 20 * time.Millisecond // what is forwarded is faster
 	}
 	var got answer
-	client.do(w.t, func() { got = dialFrom(wait, netip.AddrPortFrom(client.source, port), to) })
+	namespacetest.Do(w.t, client.from, func() { got = dialFrom(wait, netip.AddrPortFrom(client.source, port), to) })
 	wrong := func(want string) {
 		w.t.Errorf("%s to %s: %s, want %s (%s)", client.source, to, got, want, verdict.Reason)
 	}

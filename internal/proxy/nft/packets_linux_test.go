@@ -15,6 +15,8 @@ import (
 
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(m.Run()) }
@@ -57,7 +59,7 @@ func TestPackets(t *testing.T) {
 	for name, f := range families {
 		inner, outer := inner[f], outClient[f]
 		for claim, c := range map[string]struct {
-			from   namespace
+			from   *namespace.Network
 			source netip.Addr
 			to     int // VIP
 			port   uint16
@@ -229,7 +231,7 @@ func TestChurn(t *testing.T) {
 	var group sync.WaitGroup
 	for range clients {
 		group.Go(func() {
-			w.pod.do(t, func() {
+			namespacetest.Do(t, w.pod, func() {
 				for left.Add(-1) >= 0 {
 					if a := dial(podClient[0], netip.AddrPortFrom(vip(0, 1), 80)); a.err != "" {
 						failed.Add(1)

@@ -22,6 +22,8 @@ import (
 
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // TestWatchMissesNothing changes a plain table right after the first Sync, before Watch is called, and
@@ -155,7 +157,7 @@ func TestHairpin(t *testing.T) {
 		t.Errorf("to the virtual address: %s, want that %s saw %s", a, self, inner[0])
 	}
 	const port = 7777
-	w.servers.do(t, func() {
+	namespacetest.Do(t, w.servers, func() {
 		link, err := net.InterfaceByName("eth0")
 		must(t, err)
 		gateway := neighbor(t, inner[0])
@@ -236,7 +238,7 @@ func TestThousandEndpoints(t *testing.T) {
 		all[i] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(16 + i>>8), byte(i)}), serverPort)
 	}
 	cidr := netip.MustParsePrefix("10.244.16.0/22")
-	w.servers.do(t, func() { must(t, w.refuseAll(cidr)) }) // serves, since it listens
+	namespacetest.Do(t, w.servers, func() { must(t, w.refuseAll(cidr)) }) // serves, since it listens
 	nets, err := net.InterfaceByName(serverNet.name)
 	must(t, err)
 	must(t, routeTo(nets.Index, cidr, serverNet.peers[0].Addr()))
@@ -245,7 +247,7 @@ func TestThousandEndpoints(t *testing.T) {
 	w.sync(table, &frontend.State{Frontends: []*frontend.Frontend{front}})
 	connect := func(times int) map[netip.AddrPort]int {
 		seen := make(map[netip.AddrPort]int)
-		w.pod.do(t, func() {
+		namespacetest.Do(t, w.pod, func() {
 			for range times {
 				a := dial(podClient[0], netip.AddrPortFrom(vip(0, 1), 80))
 				if a.err != "" {
@@ -288,7 +290,7 @@ func TestAffinitySetFull(t *testing.T) {
 	front.Affinity = &frontend.Affinity{Group: "shop/web", Timeout: time.Hour}
 	table := w.table(nil).Plain() // so that nft may fill it
 	w.sync(table, &frontend.State{Frontends: []*frontend.Frontend{front}})
-	connect := func(from namespace, source netip.Addr) netip.AddrPort {
+	connect := func(from *namespace.Network, source netip.Addr) netip.AddrPort {
 		t.Helper()
 		a := w.dial(from, source, netip.AddrPortFrom(vip(0, 1), 80))
 		if a.err != "" {

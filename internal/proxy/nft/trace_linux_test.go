@@ -12,6 +12,7 @@ import (
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
 	"portolan.dev/portolan/internal/proxy/trace"
+	"portolan.dev/portolan/test/namespace"
 )
 
 // TestTrace follows packets that are delivered, rejected, and dropped by the proxy, by another
@@ -55,7 +56,7 @@ func TestTrace(t *testing.T) {
 		proxyTable := family + " " + nft.DefaultName
 		masqueraded := ", masqueraded as " + inner[f].String() + "\n"
 		for claim, c := range map[string]struct {
-			from   namespace
+			from   *namespace.Network
 			source netip.Addr
 			to     netip.Addr
 			port   uint16

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,10 +18,9 @@ import (
 
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
-
-// inside is the environment variable that is set in the node's namespace.
-const inside = "PORTOLAN_PROXY_INSIDE"
 
 // The addresses of the test network: a node with the Pods that serve, a Pod that is a client
 // only, and a network outside.
@@ -78,71 +76,38 @@ type network struct {
 	node, peers []netip.Prefix
 }
 
-// namespace is a network namespace other than the node's.
-type namespace struct{ file *os.File }
-
 // world is a node with its networks.
 type world struct {
 	t                     *testing.T
-	servers, pod, outside namespace
+	servers, pod, outside *namespace.Network
 }
 
 // onNode runs the test in new network namespaces; outside of them it returns nil.
 func onNode(t *testing.T) *world {
 	t.Helper()
-	if os.Getenv(inside) != "" {
-		return newWorld(t)
-	}
 	t.Parallel()
-	// The child is killed when the thread that started it ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
-		t.Skip("network namespaces need root")
+	if !namespacetest.OnNode(t) {
+		return nil
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=3m", "-test.v")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = own
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("in the namespaces: %v\n%s", err, out)
-	} else {
-		t.Logf("in the namespaces:\n%s", out)
-	}
-	return nil
-}
-
-func newWorld(t *testing.T) *world {
-	t.Helper()
 	w := &world{t: t}
 	// The sysctls of the namespace are in a mount of its own.
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
-	for _, path := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-		must(t, os.WriteFile("/proc/sys/"+path, []byte("1"), 0))
-	}
-	lo, err := netlink.LinkByName("lo")
-	must(t, err)
-	must(t, netlink.LinkSetUp(lo))
-	w.servers, w.pod, w.outside = w.connect(serverNet), w.connect(clientNet), w.connect(outerNet)
+	w.servers, w.pod, w.outside = connect(t, serverNet), connect(t, clientNet), connect(t, outerNet)
 	for _, gateway := range outClient { // the node has a default route, as nodes do
 		must(t, netlink.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}))
-	}
-	for _, n := range []struct {
-		namespace
-		network
-	}{{w.servers, serverNet}, {w.pod, clientNet}, {w.outside, outerNet}} {
-		n.meet(t, n.network)
 	}
 	return w
 }
 
-// meet waits until the addresses of the namespace and of the node know each other: the first
-// packets of IPv6 may be lost.
-func (ns namespace) meet(t *testing.T, n network) {
+// connect adds a network and waits until its addresses and those of the node know each other: the
+// first packets of IPv6 may be lost.
+func connect(t *testing.T, n network) *namespace.Network {
 	t.Helper()
-	ns.do(t, func() {
+	ns := namespacetest.Attach(t, n.name, n.node, n.peers...)
+	// A packet may go back through the interface that it arrived at.
+	namespacetest.SetSysctl(t, "net/ipv4/conf/"+n.name+"/send_redirects", "0")
+	namespacetest.Do(t, ns, func() {
 		for _, gateway := range n.node {
 			for _, peer := range n.peers {
 				if peer.Addr().Is4() != gateway.Addr().Is4() {
@@ -158,87 +123,14 @@ func (ns namespace) meet(t *testing.T, n network) {
 			}
 		}
 	})
-}
-
-// connect adds a network.
-func (w *world) connect(n network) namespace {
-	w.t.Helper()
-	ns := newNamespace(w.t)
-	here := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: n.name}, PeerName: "eth0"}
-	must(w.t, netlink.LinkAdd(here))
-	peer, err := netlink.LinkByName("eth0")
-	must(w.t, err)
-	must(w.t, netlink.LinkSetNsFd(peer, int(ns.file.Fd())))
-	setUp(w.t, here, n.node)
-	// A packet may go back through the interface that it arrived at.
-	must(w.t, os.WriteFile("/proc/sys/net/ipv4/conf/"+n.name+"/send_redirects", []byte("0"), 0))
-	ns.do(w.t, func() {
-		lo, err := netlink.LinkByName("lo")
-		must(w.t, err)
-		must(w.t, netlink.LinkSetUp(lo))
-		link, err := netlink.LinkByName("eth0")
-		must(w.t, err)
-		setUp(w.t, link, n.peers)
-		for _, gateway := range n.node {
-			must(w.t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.Addr().AsSlice()}))
-		}
-	})
 	return ns
-}
-
-func setUp(t *testing.T, link netlink.Link, addrs []netip.Prefix) {
-	t.Helper()
-	for _, a := range addrs {
-		must(t, netlink.AddrAdd(link, &netlink.Addr{
-			IPNet: &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}, Flags: unix.IFA_F_NODAD,
-		}))
-	}
-	must(t, netlink.LinkSetUp(link))
-}
-
-func newNamespace(t *testing.T) namespace {
-	t.Helper()
-	var ns namespace
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
-		}
-		var err error
-		ns.file, err = os.Open("/proc/thread-self/ns/net")
-		done <- err
-	}()
-	must(t, <-done)
-	t.Cleanup(func() { ns.file.Close() })
-	return ns
-}
-
-// do runs a function in the namespace; the zero namespace is the node's.
-func (ns namespace) do(t *testing.T, run func()) {
-	t.Helper()
-	if ns.file == nil {
-		run()
-		return
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock
-		err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
-			run()
-		}
-		done <- err
-	}()
-	must(t, <-done)
 }
 
 // serve answers connections and datagrams to every endpoint with the addresses of server and
 // client.
 func (w *world) serve() {
 	w.t.Helper()
-	w.servers.do(w.t, func() {
+	namespacetest.Do(w.t, w.servers, func() {
 		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", serverPort))
 		must(w.t, err)
 		w.t.Cleanup(func() { l.Close() })
@@ -275,23 +167,23 @@ func (a answer) String() string {
 const patience = 5 * time.Second
 
 // dial opens a TCP connection from a source in a namespace, see dial.
-func (w *world) dial(from namespace, source netip.Addr, to netip.AddrPort) (a answer) {
+func (w *world) dial(from *namespace.Network, source netip.Addr, to netip.AddrPort) (a answer) {
 	w.t.Helper()
-	from.do(w.t, func() { a = dial(source, to) })
+	namespacetest.Do(w.t, from, func() { a = dial(source, to) })
 	return a
 }
 
 // dialWithin is dial that waits for a shorter time.
-func (w *world) dialWithin(wait time.Duration, from namespace, source netip.Addr, to netip.AddrPort) (a answer) {
+func (w *world) dialWithin(wait time.Duration, from *namespace.Network, source netip.Addr, to netip.AddrPort) (a answer) {
 	w.t.Helper()
-	from.do(w.t, func() { a = dialWithin(wait, source, to) })
+	namespacetest.Do(w.t, from, func() { a = dialWithin(wait, source, to) })
 	return a
 }
 
 // dialFrom is dial from a port of the source.
-func (w *world) dialFrom(from namespace, source, to netip.AddrPort) (a answer) {
+func (w *world) dialFrom(from *namespace.Network, source, to netip.AddrPort) (a answer) {
 	w.t.Helper()
-	from.do(w.t, func() { a = dialFrom(patience, source, to) })
+	namespacetest.Do(w.t, from, func() { a = dialFrom(patience, source, to) })
 	return a
 }
 

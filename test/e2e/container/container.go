@@ -28,8 +28,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"portolan.dev/portolan/test/e2e/namespace"
 	"portolan.dev/portolan/test/e2e/process"
+	"portolan.dev/portolan/test/namespace"
 )
 
 // ErrUnable is the error that Check wraps.
@@ -166,18 +166,11 @@ func runSupervisor(text string) int {
 // runEnter becomes the container's program, or returns why it can't. All that
 // belongs to a thread is done on the one that becomes it.
 func runEnter(text string) error {
-	runtime.LockOSThread()
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return err
 	}
-	if p.NetworkFile != "" {
-		if err := namespace.Enter(p.NetworkFile); err != nil {
-			return err
-		}
-	}
-	files := FileSystem{Root: p.Root, Mounts: p.Mounts}
-	if err := files.Enter(); err != nil {
+	if err := (Surroundings{NetworkFile: p.NetworkFile, Root: p.Root, Mounts: p.Mounts}).Enter(); err != nil {
 		return err
 	}
 	if err := p.dropPrivileges(); err != nil {
@@ -186,8 +179,9 @@ func runEnter(text string) error {
 	return &fs.PathError{Op: "exec", Path: p.Args[0], Err: unix.Exec(p.Args[0], p.Args, p.Env)}
 }
 
-// FileSystem is what a container sees of files.
-type FileSystem struct {
+// Surroundings are the network and the files of a container.
+type Surroundings struct {
+	NetworkFile string // of the network namespace; empty is that of the process
 	// Root is the directory of the image's files. Directories and files that Mounts need
 	// are made in it.
 	Root     string
@@ -195,16 +189,23 @@ type FileSystem struct {
 	Mounts   []Mount // in this order
 }
 
-// Enter makes the file system the only one that there is for the process, which must have a
-// mount namespace of its own and be the first of its PID namespace: /proc shows that one.
-func (f FileSystem) Enter() error {
+// Enter locks the goroutine to its thread, moves that into the network, and makes the files the only
+// ones that there are for the process, which must have a mount namespace of its own and be the first
+// of its PID namespace: /proc shows that one.
+func (s Surroundings) Enter() error {
+	runtime.LockOSThread()
+	if s.NetworkFile != "" {
+		if err := namespace.Enter(s.NetworkFile); err != nil {
+			return err
+		}
+	}
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
 		return err
 	}
-	if err := mount(f.Root, f.Root, "", unix.MS_BIND); err != nil {
+	if err := mount(s.Root, s.Root, "", unix.MS_BIND); err != nil {
 		return err
 	}
-	proc := filepath.Join(f.Root, "proc")
+	proc := filepath.Join(s.Root, "proc")
 	if err := os.MkdirAll(proc, 0o755); err != nil {
 		return err
 	}
@@ -212,11 +213,11 @@ func (f FileSystem) Enter() error {
 		return err
 	}
 	var mounted []string
-	if !f.Writable {
-		mounted = append(mounted, f.Root)
+	if !s.Writable {
+		mounted = append(mounted, s.Root)
 	}
-	for _, m := range f.Mounts {
-		target := filepath.Join(f.Root, m.Target)
+	for _, m := range s.Mounts {
+		target := filepath.Join(s.Root, m.Target)
 		if err := makeMountPoint(m.Source, target); err != nil {
 			return err
 		}
@@ -232,7 +233,7 @@ func (f FileSystem) Enter() error {
 			return err
 		}
 	}
-	if err := os.Chdir(f.Root); err != nil {
+	if err := os.Chdir(s.Root); err != nil {
 		return err
 	}
 	// With the same directory twice, the old root is on top of the new one; see

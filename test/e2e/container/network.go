@@ -7,7 +7,7 @@ import (
 	"errors"
 	"net"
 
-	"portolan.dev/portolan/test/e2e/namespace"
+	"portolan.dev/portolan/test/namespace"
 )
 
 // Network is the network namespace of a Pod and that of its node, with a link

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"portolan.dev/portolan/test/e2e/controlplane"
-	"portolan.dev/portolan/test/e2e/namespace"
 	"portolan.dev/portolan/test/e2e/process"
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/upstream/node"
 )
 

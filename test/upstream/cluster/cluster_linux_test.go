@@ -12,8 +12,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"portolan.dev/portolan/test/e2e/namespace"
 	"portolan.dev/portolan/test/e2e/pinned"
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/upstream/node"
 	"portolan.dev/portolan/test/upstream/rolling"
 	"portolan.dev/portolan/test/upstream/suite"

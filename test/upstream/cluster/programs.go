@@ -12,8 +12,8 @@ import (
 	"os/exec"
 
 	"portolan.dev/portolan/test/e2e/controlplane"
-	"portolan.dev/portolan/test/e2e/namespace"
 	"portolan.dev/portolan/test/e2e/pinned"
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/program"
 	"portolan.dev/portolan/test/upstream/image"
 )

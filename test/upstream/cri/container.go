@@ -140,11 +140,8 @@ func (c *container) mounts() ([]root.Mount, error) {
 
 // plan is what the process of a container is told before it becomes the container's program.
 type plan struct {
-	Root          string
-	Writable      bool
-	Mounts        []root.Mount
-	Network       string // path of a namespace; empty for that of the node
-	Hostname      string
+	root.Surroundings
+	Hostname      string // unless the network is the node's
 	Args, Env     []string
 	Dir           string
 	User, Group   int
@@ -159,8 +156,8 @@ func (c *container) plan(in *network) (*plan, error) {
 	}
 	security := c.config.GetLinux().GetSecurityContext()
 	p := &plan{
-		Root: c.root(), Writable: !security.GetReadonlyRootfs(), Mounts: mounts,
-		Hostname: c.sandbox.config.GetHostname(), Args: c.arguments(), Env: c.environment(),
+		Surroundings: root.Surroundings{Root: c.root(), Writable: !security.GetReadonlyRootfs(), Mounts: mounts},
+		Hostname:     c.sandbox.config.GetHostname(), Args: c.arguments(), Env: c.environment(),
 		Dir:  cmp.Or(c.config.GetWorkingDir(), "/"),
 		User: int(security.GetRunAsUser().GetValue()), Group: int(security.GetRunAsGroup().GetValue()),
 	}
@@ -168,7 +165,7 @@ func (c *container) plan(in *network) (*plan, error) {
 		p.Supplementary = append(p.Supplementary, int(group))
 	}
 	if in != nil {
-		p.Network = in.Path()
+		p.NetworkFile = in.Path()
 	}
 	return p, nil
 }

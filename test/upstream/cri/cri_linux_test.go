@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"portolan.dev/portolan/test/await"
-	"portolan.dev/portolan/test/e2e/namespace"
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/upstream/image"
 )
 

@@ -9,13 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	root "portolan.dev/portolan/test/e2e/container"
-	"portolan.dev/portolan/test/e2e/namespace"
 )
 
 // enterArgument is the first argument of the process of a container.
@@ -39,22 +35,17 @@ func Main() {
 // enter becomes the program, or returns why it cannot. All that belongs to a thread is done on
 // the one that becomes it.
 func enter(text string) error {
-	runtime.LockOSThread()
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return err
 	}
-	if p.Network != "" {
-		if err := namespace.Enter(p.Network); err != nil {
-			return err
-		}
+	if err := p.Enter(); err != nil {
+		return err
+	}
+	if p.NetworkFile != "" {
 		if err := unix.Sethostname([]byte(p.Hostname)); err != nil {
 			return os.NewSyscallError("sethostname", err)
 		}
-	}
-	files := root.FileSystem{Root: p.Root, Writable: p.Writable, Mounts: p.Mounts}
-	if err := files.Enter(); err != nil {
-		return err
 	}
 	if err := errors.Join(
 		os.NewSyscallError("setgroups", unix.Setgroups(p.Supplementary)),

@@ -14,7 +14,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"portolan.dev/portolan/test/e2e/namespace"
+	"portolan.dev/portolan/test/namespace"
 )
 
 // sandbox is what the containers of a Pod share: a network namespace, and files about names.

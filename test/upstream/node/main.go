@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"portolan.dev/portolan/test/e2e/namespace"
 	"portolan.dev/portolan/test/e2e/process"
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/upstream/cri"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"portolan.dev/portolan/test/e2e/namespace"
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/upstream/image"
 )
 

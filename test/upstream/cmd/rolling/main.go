@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"portolan.dev/portolan/test/e2e/namespace"
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/upstream/cluster"
 	"portolan.dev/portolan/test/upstream/node"
 	"portolan.dev/portolan/test/upstream/report"

@@ -36,14 +36,25 @@ func New() (*Network, error) {
 // Path is the file of the namespace, for other processes too, while this one has it open.
 func (n *Network) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
 
+// Fd is the file's descriptor in this process.
+func (n *Network) Fd() int { return int(n.file.Fd()) }
+
 // Close gives the namespace back. It ends with the processes and sockets in it.
 func (n *Network) Close() error { return n.file.Close() }
 
-// Do runs f in the namespace. Sockets and processes that f makes stay there; functions
-// that f starts as goroutines are not in it.
+// Do runs f in the namespace; that of nil is the caller's. Sockets and processes that f makes stay
+// there; functions that f starts as goroutines are not in it.
 func (n *Network) Do(f func() error) error {
+	if n == nil {
+		return f()
+	}
+	return Do(n.Path(), f)
+}
+
+// Do runs f in the namespace with this path, see Network.Do.
+func Do(path string, f func() error) error {
 	return onOwnThread(func() error {
-		if err := enter(n.file); err != nil {
+		if err := Enter(path); err != nil {
 			return err
 		}
 		return f()
@@ -58,21 +69,19 @@ func Enter(path string) error {
 		return err
 	}
 	defer f.Close()
-	return enter(f)
-}
-
-func enter(f *os.File) error {
 	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
 }
 
 // onOwnThread runs f on a thread that ends with it.
-func onOwnThread(f func() error) error {
-	done := make(chan error)
+func onOwnThread(f func() error) (err error) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)      // also if f ends the goroutine, as a test that fails does
 		runtime.LockOSThread() // for good: it is not as the others
-		done <- f()
+		err = f()
 	}()
-	return <-done
+	<-done
+	return err
 }
 
 // IP runs the commands of ip(8), such as "link set lo up", in the namespace of the caller's

@@ -1,0 +1,135 @@
+//go:build linux
+
+// Package namespacetest runs tests in a network namespace of their own, that of a node, and links
+// others to it.
+package namespacetest
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/test/namespace"
+)
+
+// inside is the environment variable that marks the process in the node's namespaces.
+const inside = "PORTOLAN_TEST_NODE"
+
+// OnNode runs the test again, in a process with a network and a mount namespace of its own, and
+// reports whether this is that process. The namespace is that of a node: it forwards packets, its
+// loopback device is up, and addresses of IPv6 that it gets are usable at once. Without root it
+// skips the test, unless the environment variable CI is set.
+func OnNode(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		prepareNode(t)
+		return true
+	}
+	// The child is killed when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	try := exec.Command("true")
+	try.SysProcAttr = own
+	if err := try.Run(); err != nil && os.Getenv("CI") == "" {
+		t.Skipf("network namespaces need root: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=3m", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = own
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("in the namespaces: %v\n%s", err, out)
+	} else {
+		t.Logf("in the namespaces:\n%s", out)
+	}
+	return false
+}
+
+func prepareNode(tb testing.TB) {
+	tb.Helper()
+	SetSysctl(tb, "net/ipv4/ip_forward", "1")
+	SetSysctl(tb, "net/ipv6/conf/all/forwarding", "1")
+	useAtOnce(tb)
+	SetUp(tb, "lo")
+}
+
+// useAtOnce disables duplicate address detection for IPv6 addresses, which takes seconds.
+func useAtOnce(tb testing.TB) {
+	tb.Helper()
+	SetSysctl(tb, "net/ipv6/conf/all/accept_dad", "0")
+	SetSysctl(tb, "net/ipv6/conf/default/accept_dad", "0")
+}
+
+// SetSysctl sets a sysctl, such as net/ipv4/ip_forward, of the caller's thread.
+func SetSysctl(tb testing.TB, name, value string) {
+	tb.Helper()
+	must(tb, os.WriteFile("/proc/sys/"+name, []byte(value), 0))
+}
+
+// New makes a network namespace that lasts until the test ends. Its loopback device is up, and
+// addresses of IPv6 that it gets are usable at once.
+func New(tb testing.TB) *namespace.Network {
+	tb.Helper()
+	n, err := namespace.New()
+	must(tb, err)
+	tb.Cleanup(func() { n.Close() })
+	Do(tb, n, func() {
+		useAtOnce(tb)
+		SetUp(tb, "lo")
+	})
+	return n
+}
+
+// Do runs a function in a namespace, see namespace.Network.Do.
+func Do(tb testing.TB, n *namespace.Network, run func()) {
+	tb.Helper()
+	must(tb, n.Do(func() error {
+		run()
+		return nil
+	}))
+}
+
+// Attach makes a namespace with these addresses on its device eth0, linked to a new device of the
+// node. The addresses of that one are its gateways.
+func Attach(tb testing.TB, device string, gateways []netip.Prefix, addrs ...netip.Prefix) *namespace.Network {
+	tb.Helper()
+	n := New(tb)
+	must(tb, netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "eth0", PeerNamespace: netlink.NsFd(n.Fd()),
+	}))
+	SetUp(tb, device, gateways...)
+	Do(tb, n, func() {
+		SetUp(tb, "eth0", addrs...)
+		for _, g := range gateways {
+			must(tb, netlink.RouteAdd(&netlink.Route{Gw: g.Addr().AsSlice()}))
+		}
+	})
+	return n
+}
+
+// SetUp adds addresses to a device and sets it up.
+func SetUp(tb testing.TB, device string, addrs ...netip.Prefix) {
+	tb.Helper()
+	link, err := netlink.LinkByName(device)
+	must(tb, err)
+	must(tb, netlink.LinkSetUp(link))
+	for _, a := range addrs {
+		ip := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
+		must(tb, netlink.AddrAdd(link, &netlink.Addr{IPNet: ip, Flags: unix.IFA_F_NODAD}))
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

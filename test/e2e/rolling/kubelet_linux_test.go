@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"portolan.dev/portolan/test/e2e/nodens"
+	"portolan.dev/portolan/test/namespace"
 )
 
 // probe is a readiness probe over HTTP.
@@ -116,7 +117,7 @@ func (k *kubelet) start(p *pod) error {
 		}
 	})
 	link := fmt.Sprintf("pod%d", k.made)
-	err = nodens.IP(
+	err = namespace.IP(
 		fmt.Sprintf("link add %s type veth peer name eth0 netns %d", link, p.cmd.Process.Pid),
 		"address add "+nodens.GatewayIP+"/32 dev "+link, "link set "+link+" up", "route add "+p.address+"/32 dev "+link,
 	)

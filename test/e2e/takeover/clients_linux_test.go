@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"portolan.dev/portolan/test/namespace"
 )
 
 // The Service and its endpoints.
@@ -71,7 +73,7 @@ const (
 // client sends one request after the other.
 type client struct {
 	name string
-	from *pod
+	from *namespace.Network
 	// request sends one; the connection is that of the one before, nil for a new one.
 	request func(net.Conn) (net.Conn, error)
 
@@ -82,7 +84,7 @@ type client struct {
 
 // clients are those of the test: new connections from the node and a Pod, and a connection and a
 // flow that last.
-func clients(from *pod) []*client {
+func clients(from *namespace.Network) []*client {
 	return []*client{
 		{name: "new connections from a Pod", from: from, request: anew},
 		{name: "new connections from the node", request: anew},
@@ -93,7 +95,7 @@ func clients(from *pod) []*client {
 
 // run sends requests until ctx is done.
 func (c *client) run(ctx context.Context) error {
-	return c.from.do(func() error {
+	return c.from.Do(func() error {
 		var conn net.Conn
 		tick := time.NewTicker(pause)
 		defer tick.Stop()

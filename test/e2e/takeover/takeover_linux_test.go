@@ -39,7 +39,7 @@ func TestTakeover(t *testing.T) {
 		t.Fatal(err)
 	}
 	server, pod := newPod(t, "server", endpoints...), newPod(t, "client", "10.244.0.9")
-	if err := server.do(func() error { return serve(t.Context()) }); err != nil {
+	if err := server.Do(func() error { return serve(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
 	kubeProxy := []string{

@@ -38,7 +38,7 @@ func TestCleanup(t *testing.T) {
 		"without rights": {
 			"setpriv --bounding-set -net_admin --inh-caps -net_admin portolan cleanup; echo $?",
 			"portolan: nftables table portolan-proxy: operation not permitted " +
-				"(it needs the capability NET_ADMIN: run it as root, in the host's network)\n2\n",
+				"(it needs the capability NET_ADMIN: run it as root, in the node's network)\n2\n",
 		},
 	} {
 		t.Run(claim, func(t *testing.T) {

@@ -54,7 +54,7 @@ func TestExplainKernel(t *testing.T) {
 		},
 		{
 			"no right", "setpriv --bounding-set -net_admin --inh-caps -net_admin " + explain("--from node"),
-			[]string{"  kernel: not read: it needs the capability NET_ADMIN: run the command as root, in the node's network\n", "status 0\n"},
+			[]string{"  kernel: not read: it needs the capability NET_ADMIN: run it as root, in the node's network\n", "status 0\n"},
 		},
 		{
 			"only connections", "portolan explain web --from shop/client --kernel --manifests " + without + "; echo status $?",

@@ -50,7 +50,7 @@ other programs and of the kubelet stay.`,
 					fmt.Fprintln(cmd.OutOrStdout(), "removed", what)
 				}
 				if errors.Is(err, fs.ErrPermission) {
-					return fmt.Errorf("%w (it needs the capability NET_ADMIN: run it as root, in the host's network)", err)
+					return fmt.Errorf("%w (%w)", err, errCapability)
 				}
 				if err != nil {
 					return err

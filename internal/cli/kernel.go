@@ -12,6 +12,9 @@ import (
 	"portolan.dev/portolan/internal/proxy/nft"
 )
 
+// errCapability is the cure for errors of the kernel that wrap fs.ErrPermission.
+var errCapability = errors.New("it needs the capability NET_ADMIN: run it as root, in the node's network")
+
 // kernelReader returns the reader of this node's kernel, with the table and the name of the node
 // that the configuration has.
 func kernelReader(c *config.Config) (*connection.KernelReader, error) {
@@ -30,7 +33,7 @@ func kernelReader(c *config.Config) (*connection.KernelReader, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			err = fmt.Errorf("there is no nftables table %s %s: portolan proxy has not run here", nft.FamilyOf(at.Addr), table)
 		case errors.Is(err, fs.ErrPermission):
-			err = errors.New("it needs the capability NET_ADMIN: run the command as root, in the node's network")
+			err = errCapability
 		}
 		return connection.Kernel{
 			Element: h.Element, Endpoints: len(h.Endpoints), Local: len(h.Local), Differences: h.Differences,

@@ -122,7 +122,7 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return errors.New("it needs the capability NET_ADMIN: run it as root, in the node's network")
+		return errCapability
 	case err != nil:
 		return err
 	case n > 0:

@@ -55,7 +55,7 @@ func Build(ctx context.Context, o Options) (file string, err error) {
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lockedfile.MutexAt(filepath.Join(cache, "lock")).Lock()
+	unlock, err := lockedfile.MutexAt(filepath.Join(tree, "lock")).Lock()
 	if err != nil {
 		return "", err
 	}
@@ -82,12 +82,17 @@ func readSources(repository string) error {
 }
 
 // keep links the latest file to a name made of its build ID, and removes files that
-// were not asked for lately.
+// were not asked for lately, which all trees share.
 func keep(ctx context.Context, cache, latest string) (file string, err error) {
 	id, err := run(ctx, ".", nil, "go", "tool", "buildid", latest)
 	if err != nil {
 		return "", err
 	}
+	unlock, err := lockedfile.MutexAt(filepath.Join(cache, "lock")).Lock()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	dir := filepath.Join(cache, "by-content", hash(id))
 	file = filepath.Join(dir, "portolan")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 
@@ -38,12 +37,7 @@ func TestNodeRuns(t *testing.T) {
 	for _, name := range c.SecurityContext.Capabilities.Add {
 		granted = append(granted, string(name))
 	}
-	network, err := container.NewNetwork()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer network.Close()
-	p, err := container.Config{
+	p := startContainer(t, container.Config{
 		Root: image.Root,
 		Mounts: []container.Mount{
 			{Source: config, Target: agentConfigDir}, {Source: resolv, Target: "/etc/resolv.conf"},
@@ -53,22 +47,7 @@ func TestNodeRuns(t *testing.T) {
 		User:            int(*c.SecurityContext.RunAsUser),
 		Capabilities:    granted,
 		NoNewPrivileges: !*c.SecurityContext.AllowPrivilegeEscalation,
-		Network:         network,
-	}.Process()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Log = filepath.Join(t.TempDir(), "log")
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer p.Stop(10 * time.Second)
-	awaitNothing(t, func() string {
-		if log := p.Logged(); strings.Contains(log, `"msg":"serving"`) || !p.Running() {
-			return ""
-		}
-		return "neither serving nor ended:\n" + p.LastLogged()
-	})
+	}, `"msg":"serving"`)
 	for _, want := range []string{"the kernel removes the device with the addresses when the agent ends", "the kernel removes the nftables table when the agent ends", "169.254.20.10:53"} {
 		if log := p.Logged(); !strings.Contains(log, want) {
 			t.Fatalf("want %q in:\n%s", want, log)

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"portolan.dev/portolan/test/e2e/container"
+	"portolan.dev/portolan/test/e2e/process"
 )
 
 // buildImage builds the image once for a test, and skips it where containers
@@ -66,41 +67,49 @@ func TestBindsPort53(t *testing.T) {
 			if out, err := exec.CommandContext(t.Context(), "setcap", tt.file, program).CombinedOutput(); err != nil {
 				t.Fatalf("setcap: %v %s", err, out)
 			}
-			network, err := container.NewNetwork()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer network.Close()
 			examples, err := filepath.Abs("../../examples/shop")
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := container.Config{
+			p := startContainer(t, container.Config{
 				Root:            image.Root,
 				Mounts:          []container.Mount{{Source: examples, Target: "/shop"}},
 				Args:            []string{image.Entrypoint, "serve", "--manifests", "/shop", "--listen", "0.0.0.0:53", "--admin", ""},
 				User:            image.User,
 				Capabilities:    tt.capabilities,
 				NoNewPrivileges: tt.noNewPrivileges,
-				Network:         network,
-			}.Process()
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.Log = filepath.Join(t.TempDir(), "log")
-			if err := p.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer p.Stop(10 * time.Second)
-			awaitNothing(t, func() string {
-				if log := p.Logged(); strings.Contains(log, serves) || !p.Running() {
-					return ""
-				}
-				return "neither serving nor ended:\n" + p.LastLogged()
-			})
+			}, serves)
 			if log := p.Logged(); !strings.Contains(log, tt.want) {
 				t.Errorf("want %q in:\n%s", tt.want, log)
 			}
 		})
 	}
+}
+
+// startContainer starts a container in a network of its own, and returns when its log has serves
+// or it has ended.
+func startContainer(t *testing.T, c container.Config, serves string) *process.Process {
+	t.Helper()
+	network, err := container.NewNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { network.Close() })
+	c.Network = network
+	p, err := c.Process()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Log = filepath.Join(t.TempDir(), "log")
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Stop(10 * time.Second) })
+	awaitNothing(t, func() string {
+		if log := p.Logged(); strings.Contains(log, serves) || !p.Running() {
+			return ""
+		}
+		return "neither serving nor ended:\n" + p.LastLogged()
+	})
+	return p
 }

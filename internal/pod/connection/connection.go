@@ -269,7 +269,7 @@ func (x *explainer) port() (number uint16, ok bool) {
 	}
 	for _, p := range x.named.Ports {
 		if p.Name == x.Target.Port {
-			x.Target.Protocol = protocolOf(p.Protocol)
+			x.Target.Protocol = plan.ProtocolOf(p.Protocol)
 			return p.Number, true
 		}
 	}

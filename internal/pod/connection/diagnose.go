@@ -376,7 +376,7 @@ func (t *try) atNode(n *cluster.Node) {
 		for i, number := range nodePorts(s) {
 			switch {
 			case number == 0:
-			case number == t.at.Port && protocolOf(s.Ports[i].Protocol) == t.at.Protocol:
+			case number == t.at.Port && plan.ProtocolOf(s.Ports[i].Protocol) == t.at.Protocol:
 				t.add("node-port-address", "connect to an InternalIP of the node, or set proxy.nodePortAddresses",
 					"node port %d of Service %s is not served at %s, which is none of the addresses for node ports of node %s",
 					number, s.Key, t.at.Addr, n.Name)
@@ -400,7 +400,9 @@ func (t *try) atNode(n *cluster.Node) {
 
 // endpoint returns what a client sees that connects to an endpoint itself.
 func (t *try) endpoint(s *cluster.EndpointSlice, e *cluster.Endpoint) (outcome string) {
-	has := func(p cluster.Port) bool { return p.Number == t.at.Port && protocolOf(p.Protocol) == t.at.Protocol }
+	has := func(p cluster.Port) bool {
+		return p.Number == t.at.Port && plan.ProtocolOf(p.Protocol) == t.at.Protocol
+	}
 	if t.named != nil && len(s.Ports) > 0 && !slices.ContainsFunc(s.Ports, has) {
 		p := s.Ports[0]
 		t.add(
@@ -547,15 +549,4 @@ func serviceKey(host string) cluster.Key {
 	name, namespace, _ := strings.Cut(strings.TrimSuffix(host, "."), ".")
 	namespace, _, _ = strings.Cut(namespace, ".")
 	return cluster.Key{Namespace: cmp.Or(namespace, "default"), Name: name}
-}
-
-func protocolOf(p cluster.Protocol) frontend.Protocol {
-	switch p {
-	case cluster.UDP:
-		return frontend.UDP
-	case cluster.SCTP:
-		return frontend.SCTP
-	default:
-		return frontend.TCP
-	}
 }

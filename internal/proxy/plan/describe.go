@@ -136,7 +136,7 @@ func Describe(s *cluster.Service, at frontend.Address) (port int, kind AddressKi
 	}
 	balanced := func(i cluster.IngressIP) bool { return i.Addr == at.Addr && !i.Proxy }
 	for i, p := range s.Ports {
-		if protocolOf(p.Protocol) != at.Protocol {
+		if ProtocolOf(p.Protocol) != at.Protocol {
 			continue
 		}
 		switch {
@@ -149,7 +149,7 @@ func Describe(s *cluster.Service, at frontend.Address) (port int, kind AddressKi
 		}
 	}
 	for i, number := range spec.NodePorts {
-		if number == at.Port && number != 0 && i < len(s.Ports) && protocolOf(s.Ports[i].Protocol) == at.Protocol {
+		if number == at.Port && number != 0 && i < len(s.Ports) && ProtocolOf(s.Ports[i].Protocol) == at.Protocol {
 			return i, NodePort, true
 		}
 	}

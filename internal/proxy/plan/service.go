@@ -140,7 +140,7 @@ func (c *compiler) spec() *cluster.ServiceSpec {
 // compilePort adds the frontends of port i in the family of a cluster IP.
 func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice, by frontend.Choice) {
 	spec, port := c.spec(), c.service.Ports[i]
-	protocol := protocolOf(port.Protocol)
+	protocol := ProtocolOf(port.Protocol)
 	var affinity *frontend.Affinity
 	if spec.AffinitySeconds > 0 {
 		affinity = &frontend.Affinity{
@@ -282,7 +282,8 @@ func disjoint(ranges []netip.Prefix) []netip.Prefix {
 
 func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }
 
-func protocolOf(p cluster.Protocol) frontend.Protocol {
+// ProtocolOf returns the protocol of frontends for a protocol of ports; the default is TCP.
+func ProtocolOf(p cluster.Protocol) frontend.Protocol {
 	switch p {
 	case cluster.UDP:
 		return frontend.UDP

@@ -4,13 +4,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/program"
 )
 
@@ -40,34 +39,30 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
-	if err := rerun(); err != nil {
+	status, err := rerun()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
 	}
+	os.Exit(status)
 }
 
-// rerun runs this test program in a network namespace.
-func rerun() error {
+// rerun runs this test program in a network namespace, and returns its exit status.
+func rerun() (status int, err error) {
 	ctx, stop := contextOfBuild()
 	defer stop()
 	file := *other
 	if file == "" {
-		var err error
 		if file, err = program.Build(ctx, program.Options{}); err != nil {
-			return err
+			return 1, err
 		}
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"="+file)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	return cmd.Run()
+	return namespace.Isolate(inside + "=" + file)
 }
 
 // prepare brings loopback up and allows as many open files as possible.
 func prepare() error {
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		return fmt.Errorf("loopback: %w: %s", err, out)
+	if err := namespace.IP("link set lo up"); err != nil {
+		return err
 	}
 	const files = 60_000
 	var limit unix.Rlimit

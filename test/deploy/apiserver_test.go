@@ -31,7 +31,8 @@ import (
 // would keep them: none may be refused, have a field that the API has not, be
 // deprecated, or fall short of the Pod Security Standard "restricted", but for what
 // the agent on a node is there for.
-func TestDryRun(t *testing.T) {
+func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts a control plane, which is built first where it never was")
 	}

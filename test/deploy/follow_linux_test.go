@@ -53,6 +53,7 @@ ask
 // the server by the Service, has its zone with the key, is told of a change, and is
 // asked by Pods with one search domain.
 func TestNodeFollows(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"unshare", "ip", "dig"} {
 		if _, err := exec.LookPath(tool); err != nil || os.Getuid() != 0 {
 			t.Skip("a network of its own needs root, and unshare, ip and dig (Debian: util-linux, iproute2, bind9-dnsutils)")

@@ -32,7 +32,8 @@ import (
 // TestServes runs the server with the config.yaml that is shipped and with no
 // right but those of the ClusterRole, against a real API server: it must become
 // ready, tell the metrics of operate.md, and end as it is told.
-func TestServes(t *testing.T) {
+func TestServes(t *testing.T) { //nolint:tparallel // calls of a ControlPlane must not be concurrent
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts a control plane, which is built first where it never was")
 	}

@@ -92,7 +92,8 @@ var orders = []order{
 // kube-dns from CoreDNS and gives it back in every documented order, with the commands
 // that the documentation shows, and a client that resolves all the time loses no
 // lookup. The log has the transcript.
-func TestTakeover(t *testing.T) {
+func TestTakeover(t *testing.T) { //nolint:tparallel // the subtests are steps in one cluster
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts a control plane, which is built first where it never was")
 	}

@@ -30,9 +30,9 @@ func layoutOf(t *testing.T, table string) string {
 	return string(out)
 }
 
-// TestDamage has other programs flush, delete and change parts of a table, as they can with a plain
+// TestDamagedTable has other programs flush, delete and change parts of a table, as they can with a plain
 // one, and with any whose process has ended. One Sync restores it, and connections work again.
-func TestDamage(t *testing.T) {
+func TestDamagedTable(t *testing.T) {
 	w := onNode(t)
 	if w == nil {
 		return

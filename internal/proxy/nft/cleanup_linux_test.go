@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -58,7 +59,7 @@ func TestRemove(t *testing.T) {
 	if err != nil || !slices.Equal(removed, want) {
 		t.Errorf("Remove = %q, %v, want %q", removed, err, want)
 	}
-	if a := w.dial(w.pod, podClient[0], netip.AddrPortFrom(vip(0, 1), 80)); a.err == "" {
+	if a := w.dialWithin(200*time.Millisecond, w.pod, podClient[0], netip.AddrPortFrom(vip(0, 1), 80)); a.err == "" {
 		t.Errorf("a connection without the table: %v", a)
 	}
 	if now := w.list(); now != strings.Replace(others, "table ip portolan-proxy-next {\n}\n", "", 1) {
@@ -165,7 +166,7 @@ func TestKubeProxy(t *testing.T) {
 	}
 	must(t, left.Remove())
 	for name, f := range families {
-		if a := w.dial(w.pod, podClient[f], netip.AddrPortFrom(vip(f, 1), 80)); a.err == "" {
+		if a := w.dialWithin(200*time.Millisecond, w.pod, podClient[f], netip.AddrPortFrom(vip(f, 1), 80)); a.err == "" {
 			t.Errorf("%s: a connection without kube-proxy's rules: %v", name, a)
 		}
 	}

@@ -90,7 +90,7 @@ func TestTrace(t *testing.T) {
 				port = 80
 			}
 			at := frontend.Address{Addr: c.to, Protocol: frontend.TCP, Port: port}
-			got := w.trace(at, c.source, names, func() { w.dialWithin(500*time.Millisecond, c.from, c.source, netip.AddrPortFrom(c.to, port)) })
+			got := w.trace(at, c.source, names, func() { w.dialWithin(200*time.Millisecond, c.from, c.source, netip.AddrPortFrom(c.to, port)) })
 			for _, want := range c.want {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s, %s: %s lacks %q", name, claim, got, want)

@@ -68,7 +68,7 @@ func (j *reporter) sharedExternalIPs(s *cluster.Service) {
 			if other.Key == s.Key || !shared {
 				continue
 			}
-			j.add(ExternalIPShared, a.field, "give one of the Services another external IP or port",
+			j.add(ExternalIPShared, a.field, "give one of the Services another address or port",
 				"service %s has the %s %s and port %d/%s, too: connections go to one of them only",
 				other.Key, a.kind, a.Addr, p.Number, p.Protocol)
 			break

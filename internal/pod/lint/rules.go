@@ -251,15 +251,19 @@ var rules = []Rule{
 		Description: "A cluster IP is assigned once. The API server refuses a second Service with the same one.",
 		Cure:        "leave clusterIP out, so that the cluster assigns one",
 		Source:      pageService + ", “Choosing your own IP address”"},
-	{ID: ExternalIPShared, Severity: Warning, Title: "two Services have the same external IP and port",
+	{
+		ID:       ExternalIPShared,
+		Severity: Warning,
+		Title:    "two Services have the same external IP, or load balancer's address, and port",
 		Description: "Service proxies send the connections at an external IP, or an address of a load balancer, and a port " +
 			"to one Service. The other one is not reached there.",
-		Cure:   "give one of the Services another external IP or port",
-		Source: pageService + ", “External IPs”"},
+		Cure:   "give one of the Services another address or port",
+		Source: pageService + ", “External IPs”",
+	},
 	{
 		ID:       ExternalIPIsClusterIP,
 		Severity: Warning,
-		Title:    "an external IP is the cluster IP of another Service",
+		Title:    "an external IP, or a load balancer's address, is the cluster IP of another Service",
 		Description: "Both Services take connections at the address, on every node. At a port that both have, other " +
 			"proxies may give them to either, so that a Service can intercept the connections of another one (CVE-2020-8554); " +
 			"Portolan gives them to the one whose cluster IP it is.",
@@ -269,11 +273,11 @@ var rules = []Rule{
 	{
 		ID:       ExternalIPOfNode,
 		Severity: Note,
-		Title:    "an external IP is an address of a node",
+		Title:    "an external IP or a cluster IP is an address of a node",
 		Description: "Every node takes the connections to the address and the Service's ports for the Service. Programs " +
-			"that listen there, such as SSH servers and kubelets, are not reached. A cluster IP that is an address of a " +
-			"node is an error. Addresses of load balancers may be those of nodes.",
-		Cure:   "use an address that no node has, or type NodePort",
+			"that listen there, such as SSH servers and kubelets, are not reached. With a cluster IP it is an error: " +
+			"service proxies may refuse connections to its other ports, too. Addresses of load balancers may be those of nodes.",
+		Cure:   "use an address that no node has, or, instead of an external IP, type NodePort",
 		Source: pageService + ", “External IPs”",
 	},
 	{

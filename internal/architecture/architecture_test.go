@@ -124,6 +124,8 @@ var arrows = []arrow{
 	{"pod/connection", "proxy/frontend", "evaluates connections as the kernel does"},
 	{"pod/connection", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod/lint", "policy/semantics", "what NetworkPolicies allow"},
+	{"pod/lint", "proxy/plan", "which values annotations may have"},
+	{"pod/lint", "proxy/frontend", "which values annotations may have"},
 	{"pod", "support/suggest", "names with a typing error"},
 	{"pod/app", "config", "settings of the cluster's DNS"},
 	{"pod/app", "kube/manifest", "problems of manifests are findings"},

@@ -38,6 +38,7 @@ const (
 	ExternalIPOfNode               = "external-ip-of-node"
 	ServiceLocalPolicyNodes        = "service-local-policy-nodes"
 	ServiceSourceRangesUnused      = "service-source-ranges-unused"
+	ProxyAnnotationInvalid         = "proxy-annotation-invalid"
 	ExternalNameAddress            = "externalname-address"
 	ExternalNameUnqualified        = "externalname-unqualified"
 	ExternalNameLoop               = "externalname-loop"
@@ -299,6 +300,17 @@ var rules = []Rule{
 			"them in a Service of another type.",
 		Cure:   "set the type to LoadBalancer, or use a NetworkPolicy",
 		Source: pageService + ", “type: LoadBalancer”",
+	},
+	{
+		ID:        ProxyAnnotationInvalid,
+		Severity:  Warning,
+		Admission: true,
+		Title:     "an annotation for the service proxy has an invalid value",
+		Description: "The proxy ignores the value, and does what it does without the annotation. In a Service, " +
+			"portolan.dev/endpoint-choice is random, client-hash or connection-hash, and portolan.dev/slow-start a duration " +
+			"from 0s to 1h. In an EndpointSlice, portolan.dev/endpoint-weight is a number from 0 to 1000.",
+		Cure:   "set a value that is allowed, or remove the annotation",
+		Source: "docs/proxy.md, “Which endpoint”",
 	},
 	{
 		ID:        ExternalNameAddress,

@@ -40,6 +40,7 @@ func (c *Linter) CheckService(s *cluster.Service) []Finding {
 	j.nodeAddresses(s)
 	j.sourceRanges(s)
 	j.localPolicies(s)
+	j.serviceAnnotations(s)
 	j.endpointHostnames(s)
 	j.hiddenServices(s)
 	if s.Key == c.DNSService {

@@ -33,6 +33,7 @@ func (c *Linter) CheckEndpointSlice(e *cluster.EndpointSlice) []Finding {
 			"addresses of type FQDN have no records: no name resolves to these endpoints")
 	}
 	j.sliceAddresses(e)
+	j.sliceAnnotations(e)
 	return j.found()
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Choice is how one of several endpoints is chosen for a new connection.
@@ -31,7 +32,8 @@ func (c Choice) String() string { return choiceNames[c] }
 func ParseChoice(name string) (Choice, error) {
 	i := slices.Index(choiceNames[:], name)
 	if i < 0 {
-		return Random, fmt.Errorf("%q is none of %q", name, choiceNames)
+		last := len(choiceNames) - 1
+		return Random, fmt.Errorf("%q is not %s or %s", name, strings.Join(choiceNames[:last], ", "), choiceNames[last])
 	}
 	return Choice(i), nil
 }

@@ -60,11 +60,11 @@ func (c *compiler) compile() {
 		c.out.Check = &HealthCheck{Port: spec.HealthCheckNodePort, Endpoints: make(map[cluster.AddressType]int)}
 	}
 	choice := c.choice()
-	if _, err := parseSlowStart(spec.SlowStart, 0); err != nil {
+	if _, err := ParseSlowStart(spec.SlowStart, 0); err != nil {
 		c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: InvalidSlowStart})
 	}
 	for _, s := range c.slices {
-		if _, err := parseWeight(s.EndpointWeight()); err != nil {
+		if _, err := ParseWeight(s.EndpointWeight()); err != nil {
 			c.out.Verdicts = append(c.out.Verdicts, Verdict{Reason: InvalidWeight})
 			break
 		}

@@ -13,8 +13,9 @@ import (
 // warmSteps is in how many steps an endpoint that became ready comes to its whole weight.
 const warmSteps = 10
 
-// parseSlowStart returns the duration that the annotation of a Service gives; empty is usual.
-func parseSlowStart(text string, usual time.Duration) (time.Duration, error) {
+// ParseSlowStart returns the duration that the value of cluster.AnnotationSlowStart gives; empty is
+// usual. Its error names the value and those that are allowed.
+func ParseSlowStart(text string, usual time.Duration) (time.Duration, error) {
 	const most = time.Hour
 	if text == "" {
 		return usual, nil
@@ -110,7 +111,7 @@ func (w *Warmup) window(s *cluster.Service) time.Duration {
 	if s == nil || s.Spec == nil {
 		return 0
 	}
-	window, _ := parseSlowStart(s.Spec.SlowStart, w.usual)
+	window, _ := ParseSlowStart(s.Spec.SlowStart, w.usual)
 	return window
 }
 

@@ -16,8 +16,9 @@ const DefaultWeight = 100
 // are exact.
 const mostShares = 16
 
-// parseWeight returns the weight that the annotation of a slice gives; empty is the default.
-func parseWeight(text string) (weight int, err error) {
+// ParseWeight returns the weight that the value of cluster.AnnotationEndpointWeight gives; empty is
+// the default. Its error names the value and those that are allowed.
+func ParseWeight(text string) (weight int, err error) {
 	const most = 1000
 	if text == "" {
 		return DefaultWeight, nil
@@ -31,7 +32,7 @@ func parseWeight(text string) (weight int, err error) {
 
 // weightOf returns the weight of the endpoints of a slice. One that is invalid is the default.
 func weightOf(s *cluster.EndpointSlice) int {
-	weight, _ := parseWeight(s.EndpointWeight())
+	weight, _ := ParseWeight(s.EndpointWeight())
 	return weight
 }
 

@@ -46,12 +46,12 @@ func TestWeighted(t *testing.T) {
 func TestParseWeight(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{"": 100, "0": 0, "1": 1, "1000": 1000, "1001": -1, "-1": -1, "10%": -1} {
-		got, err := parseWeight(text)
+		got, err := ParseWeight(text)
 		if err != nil {
 			got = -1
 		}
 		if got != want {
-			t.Errorf("parseWeight(%q) = %d, %v, want %d", text, got, err, want)
+			t.Errorf("ParseWeight(%q) = %d, %v, want %d", text, got, err, want)
 		}
 	}
 }

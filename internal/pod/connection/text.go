@@ -56,6 +56,8 @@ func (e *Explanation) summary() string {
 			}
 		}
 		switch {
+		case a.Chosen != "":
+			return "connected to " + a.Chosen
 		case len(used) == 0:
 			return "connected to " + a.Address
 		case len(used) == 1:
@@ -82,17 +84,8 @@ func (a *Attempt) write(b *strings.Builder) {
 		fmt.Fprintf(b, ", on node %s", a.Node)
 	}
 	b.WriteString("\n")
-	for i, u := range a.Endpoints {
-		if i == mostEndpoints {
-			fmt.Fprintf(b, "  and %d more endpoints\n", len(a.Endpoints)-mostEndpoints)
-			break
-		}
-		u.write(b)
-	}
-	switch {
-	case a.Chosen != "":
-		fmt.Fprintf(b, "  this client's connections go to %s (%s)\n", a.Chosen, a.Choice)
-	case a.Choice != "":
+	a.writeEndpoints(b)
+	if a.Choice != "" && a.Chosen == "" {
 		fmt.Fprintf(b, "  the client's port decides which one is used (%s)\n", a.Choice)
 	}
 	if a.Masqueraded != "" {
@@ -103,7 +96,31 @@ func (a *Attempt) write(b *strings.Builder) {
 	}
 }
 
-func (u *Use) write(b *strings.Builder) {
+// writeEndpoints lists the first endpoints, and the one that the client gets.
+func (a *Attempt) writeEndpoints(b *strings.Builder) {
+	more := 0
+	for i, u := range a.Endpoints {
+		chosen := u.Address == a.Chosen
+		if i >= mostEndpoints && !chosen {
+			more++
+			continue
+		}
+		use := "used"
+		switch {
+		case chosen:
+			use = "used for this client (" + a.Choice + ")"
+		case a.Chosen != "":
+			use = "used for other clients"
+		}
+		u.write(b, use)
+	}
+	if more > 0 {
+		fmt.Fprintf(b, "  and %d more endpoints\n", more)
+	}
+}
+
+// write prints the endpoint. use says that it is used, if it is.
+func (u *Use) write(b *strings.Builder, use string) {
 	var where []string
 	if u.Pod != "" {
 		where = append(where, "Pod "+u.Pod)
@@ -116,14 +133,13 @@ func (u *Use) write(b *strings.Builder) {
 		fmt.Fprintf(b, " (%s)", strings.Join(where, ", "))
 	}
 	switch {
-	case u.Used && u.Weight != plan.DefaultWeight:
-		fmt.Fprintf(b, ": used, weight %d\n", u.Weight)
-		return
-	case u.Used:
-		b.WriteString(": used\n")
-		return
+	case !u.Used:
+		fmt.Fprintf(b, ": not used: %s\n", u.WhyNot)
+	case u.Weight != plan.DefaultWeight:
+		fmt.Fprintf(b, ": %s, weight %d\n", use, u.Weight)
+	default:
+		fmt.Fprintf(b, ": %s\n", use)
 	}
-	fmt.Fprintf(b, ": not used: %s\n", u.WhyNot)
 }
 
 // withArticle returns a kind of address with its article: an ExternalIP, a ClusterIP.

@@ -44,6 +44,23 @@ func TestTrace(t *testing.T) {
 			},
 		},
 		{
+			"without a port",
+			trace(fmt.Sprintf(connect, "10.96.0.10/81"), "shop/web --from node --count 1 --config "+config),
+			[]string{
+				`^status 0\n192\.0\.2\.1:\d+ → 10\.96\.0\.10:81/tcp\n`, `chain refuse: the cluster IP has no such port\n`,
+				`portolan: following packets from node to web\.shop\n`,
+			},
+		},
+		{
+			"an address without a port",
+			trace(fmt.Sprintf(connect, "10.96.0.10/81"), "10.96.0.10 --from node --count 1 --config "+config),
+			[]string{`^status 0\n192\.0\.2\.1:\d+ → 10\.96\.0\.10:81/tcp.*\n`},
+		},
+		{
+			"clients outside", trace(fmt.Sprintf(connect, "10.96.0.10/80"), "web.shop:80 --from outside --for 1s --config "+config),
+			[]string{`^status 1\n`, `portolan: no packet from outside to web\.shop:80/tcp arrived at this node`},
+		},
+		{
 			"no packet", trace("", "10.96.0.10:80 --from 192.0.2.77 --for 100ms --config "+config),
 			[]string{`^status 1\n`, `portolan: no packet from 192\.0\.2\.77 to 10\.96\.0\.10:80/tcp arrived at this node that opens a connection; --all follows`},
 		},
@@ -62,11 +79,13 @@ func TestTrace(t *testing.T) {
 			[]string{`portolan: it needs the capability NET_ADMIN: run it as root, in the node's network\nstatus 2\n`},
 		},
 		{
-			"mistakes", "for a in '' 'web --from node' '10.96.0.10:http --from node' 'nope.shop:80 --from node' 'web.shop:81 --from node' '--from shop/none'; " +
+			"mistakes", "for a in '' 'http://web --from node' 'web --from node' '10.96.0.10:http --from node' 'nope.shop:80 --from node' 'web.shop:81 --from node' '--from shop/none' '--from a/b/c/d'; " +
 				"do portolan trace $a --config " + config + "; echo status $?; done",
 			[]string{
-				`--from is missing.*\nstatus 2\n`, `"web" is not HOST:PORT.*\nstatus 2\n`, `"http" is not the number of a port.*\nstatus 2\n`,
-				`there is no Service shop/nope.*\nstatus 2\n`, `no port of Service shop/web is 81/tcp\nstatus 2\n`, `shop/none.*\nstatus 2\n`,
+				`--from is missing; the client is NAMESPACE/POD, an address, a range of addresses, node or outside\nstatus 2\n`,
+				`"http://web" is not SERVICE, NAMESPACE/SERVICE or an address.*\nstatus 2\n`, `there is no Service default/web;.*\nstatus 2\n`, `"http" is not the number of a port.*\nstatus 2\n`,
+				`there is no Service shop/nope.*\nstatus 2\n`, `no port of Service shop/web is 81/tcp \(it has 80\)\nstatus 2\n`, `shop/none.*\nstatus 2\n`,
+				`--from "a/b/c/d" is not NAMESPACE/POD, an address.*\nstatus 2\n`,
 			},
 		},
 	} {

@@ -17,10 +17,10 @@ import (
 	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
-// parseTarget parses HOST:PORT or HOST:PORT/PROTOCOL, and reports whether text has that form;
-// other texts are names to resolve.
+// parseTarget parses HOST:PORT or HOST:PORT/PROTOCOL, of which HOST may be NAMESPACE/SERVICE, and
+// reports whether text has that form; other texts are names to resolve.
 func parseTarget(text string) (t connection.Target, ok bool, err error) {
-	rest, protocol, _ := strings.Cut(text, "/")
+	rest, protocol, _ := strings.Cut(dotted(text), "/")
 	if strings.Count(rest, ":") != 1 && !strings.HasPrefix(rest, "[") || strings.Contains(text, "//") {
 		return t, false, nil // a name, an IPv6 address or a URL
 	}
@@ -40,6 +40,16 @@ func parseTarget(text string) (t connection.Target, ok bool, err error) {
 	return t, true, nil
 }
 
+// dotted returns a text that begins with NAMESPACE/SERVICE with SERVICE.NAMESPACE instead.
+func dotted(text string) string {
+	namespace, rest, ok := strings.Cut(text, "/")
+	if !ok || namespace == "" || strings.ContainsAny(namespace, ":[") {
+		return text
+	}
+	end := strings.IndexAny(rest+":", ":/")
+	return rest[:end] + "." + namespace + rest[end:]
+}
+
 // parseClient parses the values of --from that are no Pods, and reports whether text is one:
 // node, outside, and addresses of clients outside.
 func (f *explainFlags) parseClient(text string) (c connection.Client, ok bool) {
@@ -47,7 +57,7 @@ func (f *explainFlags) parseClient(text string) (c connection.Client, ok bool) {
 	switch addr, err := netip.ParseAddr(text); {
 	case err == nil:
 		c.Place, c.Addr = connection.Outside, addr.Unmap()
-	case text == "outside":
+	case text == fromOutside:
 		c.Place = connection.Outside
 	case text == "node":
 		c.Place = connection.OnNode

@@ -25,22 +25,26 @@ import (
 func newTrace() *cobra.Command {
 	var flags traceFlags
 	cmd := &cobra.Command{
-		Use:   "trace [HOST:PORT] --from CLIENT",
+		Use:   "trace [HOST[:PORT]] --from CLIENT",
 		Short: "Follow packets of a client through the nftables of this node",
 		Long: `Follow the next packets of a client through the nftables of this node: the chains of
 portolan proxy and of other programs that each meets, the endpoint that it is sent
 to and with which source, or who rejects or drops it.
 
-CLIENT is NAMESPACE/POD, an address, a range of addresses, or "node" for the node's
-own packets. HOST is an address or SERVICE.NAMESPACE; without HOST:PORT, packets to
-all destinations are followed. Of TCP connections only the first packets are, unless
---all is given: rules of Services apply to these.
+CLIENT is NAMESPACE/POD, an address, a range of addresses, "node" for the node's own
+packets, or "outside" for clients that are neither Pods nor this node. HOST is an
+address, SERVICE, SERVICE.NAMESPACE or NAMESPACE/SERVICE; PORT is a number or the name
+of a Service's port, and /udp or /sctp follows it for other protocols than TCP. Without
+PORT, packets to all ports are followed, and without HOST to all destinations. Of TCP
+connections only the first packets are, unless --all is given: rules of Services apply
+to these.
 
 It needs the capability NET_ADMIN in the node's network. Its rules are in a table of
 its own, which the kernel removes when the process ends, even if it is killed; up to
 20 packets a second are followed. The exit status is 1 if there was no packet.`,
 		Example: `  portolan trace web.shop:80 --from shop/client
   portolan trace --from 10.244.1.9 --count 0 --for 5m
+  portolan trace shop/web --from outside
   kubectl exec -n kube-system portolan-proxy-x7k2q -- /portolan trace web.shop:80 --from node`,
 		Args:              arguments(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -62,7 +66,7 @@ type traceFlags struct {
 
 func (f *traceFlags) add(cmd *cobra.Command) {
 	f.source.source.addRead(cmd)
-	cmd.Flags().StringVar(&f.from, "from", "", "the `CLIENT`: NAMESPACE/POD, an address, a range of addresses, or node")
+	cmd.Flags().StringVar(&f.from, "from", "", "the `CLIENT`: "+clients)
 	cmd.Flags().IntVar(&f.count, "count", 10, "end after `N` packets; 0 has no limit")
 	cmd.Flags().DurationVar(&f.duration, "for", 30*time.Second, "end after this `DURATION`; 0 has no limit")
 	cmd.Flags().BoolVar(&f.all, "all", false, "follow all packets, not only the first ones of TCP connections")
@@ -77,7 +81,7 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 func (f *traceFlags) check(args []string) (target *connection.Target, err error) {
 	switch {
 	case f.from == "":
-		return nil, errors.New("--from is missing; name the client, such as --from shop/web-0 or --from 10.244.1.9")
+		return nil, errors.New("--from is missing; the client is " + clients)
 	case f.count < 0:
 		return nil, errors.New("--count is negative")
 	case f.duration < 0:
@@ -86,11 +90,27 @@ func (f *traceFlags) check(args []string) (target *connection.Target, err error)
 	if err := f.format.check(); err != nil || len(args) == 0 {
 		return nil, err
 	}
-	t, ok, err := parseTarget(args[0])
-	if err == nil && !ok {
-		err = fmt.Errorf("%q is not HOST:PORT, such as web.shop:80 or [fd00::1]:80", args[0])
+	return parseDestination(args[0])
+}
+
+// clients are the values of --from.
+const clients = "NAMESPACE/POD, an address, a range of addresses, node or outside"
+
+// parseDestination parses HOST or what parseTarget parses.
+func parseDestination(text string) (*connection.Target, error) {
+	t, ok, err := parseTarget(text)
+	if ok {
+		return &t, err
 	}
-	return &t, err
+	t.Host = strings.TrimSuffix(strings.TrimPrefix(dotted(text), "["), "]")
+	if !isAddress(t.Host) && (t.Host == "" || strings.ContainsAny(t.Host, ":/")) {
+		return nil, fmt.Errorf(
+			"%q is not SERVICE, NAMESPACE/SERVICE or an address, with a port or without, such as web.shop, "+
+				"shop/web:80 or [fd00::1]:80",
+			text,
+		)
+	}
+	return &t, nil
 }
 
 func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
@@ -175,15 +195,22 @@ func (f *traceFlags) config(cmd *cobra.Command, target *connection.Target) (cfg 
 	cfg = trace.Config{Table: compiled.Proxy.Table.Name, Count: f.count, Packets: nft.TraceConfig{All: f.all}}
 	sources, given := parseSources(f.from)
 	cfg.Packets.Sources = sources
+	outside := f.from == fromOutside
 	served := new(connection.Served)
 	l, namespace, unread := f.open(cmd, settings)
-	switch named := !given || target != nil && !isAddress(target.Host); {
+	switch named := !given || outside || target != nil && !isAddress(target.Host); {
 	case unread == nil:
 		served = l.pods.Served(node)
 	case named:
 		return cfg, unread
 	default:
 		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: note: Services are not named: %s\n", explain.Plain(unread.Error()))
+	}
+	if outside {
+		if cfg.Packets.Except = l.pods.PodRanges(); len(cfg.Packets.Except) == 0 {
+			return cfg, errors.New("--from outside: the ranges of Pods are not known, neither by podCIDRs of Nodes nor by " +
+				"proxy.detectLocal.clusterCIDRs; give the client's address or range")
+		}
 	}
 	if !given {
 		if cfg.Packets.Sources, namespace, err = f.pod(cmd, l, namespace, node); err != nil {
@@ -221,7 +248,7 @@ func (f *traceFlags) pod(
 ) (sources []netip.Prefix, in string, err error) {
 	ref, err := parseReference(f.from)
 	if err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("--from %q is not %s", f.from, clients)
 	}
 	subject, err := l.pods.Subject(ref.In(namespace))
 	switch {
@@ -239,11 +266,20 @@ func (f *traceFlags) pod(
 	return sources, subject.Namespace, nil
 }
 
+// fromOutside is the value of --from for clients that are neither Pods nor the node.
+const fromOutside = "outside"
+
 // parseSources parses the values of --from that are no Pods, and reports whether text is one. The
 // node's own packets have no source.
 func parseSources(text string) (sources []netip.Prefix, ok bool) {
-	if text == "node" {
+	switch text {
+	case "node":
 		return nil, true
+	case fromOutside:
+		return []netip.Prefix{
+			netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+			netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+		}, true
 	}
 	if a, err := netip.ParseAddr(text); err == nil {
 		a = a.Unmap()

@@ -113,6 +113,38 @@ func located(v *cluster.View, s *connection.Settings, c *connection.Client) erro
 	return nil
 }
 
+// PodRanges returns the ranges of Pods, by the Nodes and by the settings, merged where they meet; none
+// if neither has any.
+func (i *Inspector) PodRanges() []netip.Prefix {
+	ranges := slices.Clone(i.proxySettings().Pods.CIDRs)
+	i.store.View(func(v *cluster.View) {
+		for n := range v.Nodes() {
+			ranges = append(ranges, n.PodCIDRs...)
+		}
+	})
+	return merged(ranges)
+}
+
+// merged returns the fewest ranges with the same addresses.
+func merged(ranges []netip.Prefix) (all []netip.Prefix) {
+	for _, p := range slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare) {
+		if n := len(all); n > 0 && all[n-1].Overlaps(p) { // the larger one is first
+			continue
+		}
+		all = append(all, p.Masked())
+		for n := len(all); n > 1 && parent(all[n-2]) == parent(p) && all[n-2].Bits() == p.Bits(); n-- {
+			p = parent(p)
+			all = append(all[:n-2], p)
+		}
+	}
+	return all
+}
+
+// parent returns the range that is twice as large.
+func parent(p netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(p.Addr(), max(0, p.Bits()-1)).Masked()
+}
+
 // podRange reports whether an address is in a range of Pods, by the Nodes or by the settings, and
 // returns the node whose range it is, "" if it is not known.
 func podRange(v *cluster.View, s *connection.Settings, addr netip.Addr) (node string, ok bool) {

@@ -54,12 +54,17 @@ func (c *Client) String() string {
 // Target is what a client connects to.
 type Target struct {
 	Host     string // a name or an address
-	Port     string // a number, or the name of a Service's port
+	Port     string // a number, or the name of a Service's port; for Served.Addresses, empty is all
 	Protocol frontend.Protocol
 }
 
 // String returns the target as in "web:80/tcp".
-func (t Target) String() string { return t.Host + ":" + t.Port + "/" + t.Protocol.String() }
+func (t Target) String() string {
+	if t.Port == "" {
+		return t.Host
+	}
+	return t.Host + ":" + t.Port + "/" + t.Protocol.String()
+}
 
 // Request is the input of Explain.
 type Request struct {
@@ -280,7 +285,7 @@ func (x *explainer) port() (number uint16, ok bool) {
 		"%s is not a port of Service %s (it has %s)",
 		x.Target.Port,
 		x.named.Key,
-		portsOf(x.named),
+		portsOf(x.named.Ports),
 	)
 	return 0, false
 }

@@ -219,7 +219,7 @@ func (t *try) undefinedPort() {
 				return
 			}
 		}
-		t.add("no-port", t.portCure(s), "port %d is not a port of Service %s (it has %s)", t.at.Port, s.Key, portsOf(s))
+		t.add("no-port", t.portCure(s), "port %d is not a port of Service %s (it has %s)", t.at.Port, s.Key, portsOf(s.Ports))
 		return
 	}
 }
@@ -335,7 +335,14 @@ func (t *try) unserved() bool {
 				s.Key,
 			)
 		default:
-			t.add("no-port", t.portCure(s), "port %d is not a port of Service %s (it has %s)", t.at.Port, s.Key, portsOf(s))
+			t.add(
+				"no-port",
+				t.portCure(s),
+				"port %d is not a port of Service %s (it has %s)",
+				t.at.Port,
+				s.Key,
+				portsOf(s.Ports),
+			)
 		}
 		return true
 	}
@@ -523,9 +530,9 @@ func (x *explainer) portCure(s *cluster.Service) string {
 }
 
 // portsOf lists the ports of a Service.
-func portsOf(s *cluster.Service) string {
+func portsOf(ports []cluster.Port) string {
 	var all []string
-	for _, p := range s.Ports {
+	for _, p := range ports {
 		text := strconv.Itoa(int(p.Number))
 		if p.Protocol != cluster.TCP {
 			text += "/" + strings.ToLower(string(p.Protocol))

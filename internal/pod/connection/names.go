@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,7 @@ type Served struct {
 type servedPort struct {
 	frontend.Address
 	port cluster.Port
+	kind plan.AddressKind
 }
 
 // NewServed returns what a node serves.
@@ -39,12 +41,12 @@ func NewServed(v *cluster.View, s *Settings, node string) *Served {
 		of := p.compiler.Service(service.Key)
 		served.ports[service.Key] = nil
 		for _, f := range of.Frontends {
-			port, _, ok := plan.Describe(service, f.Address)
+			port, kind, ok := plan.Describe(service, f.Address)
 			if !ok || isTaken(of.Verdicts, f.Address) {
 				continue
 			}
 			served.Services[f.Address] = "Service " + service.String()
-			served.ports[service.Key] = append(served.ports[service.Key], servedPort{f.Address, service.Ports[port]})
+			served.ports[service.Key] = append(served.ports[service.Key], servedPort{f.Address, service.Ports[port], kind})
 		}
 	}
 	for slice := range v.EndpointSlices() {
@@ -58,10 +60,14 @@ func NewServed(v *cluster.View, s *Settings, node string) *Served {
 }
 
 // Addresses returns the addresses of a target: the one that it is, or those of the port of a
-// Service. Its host is SERVICE, which is in the given namespace, or SERVICE.NAMESPACE.
+// Service; without a port, of all ports, and those that a cluster IP does not have. Its host is
+// SERVICE, which is in the given namespace, or SERVICE.NAMESPACE.
 func (s *Served) Addresses(t Target, namespace string) (all []frontend.Address, err error) {
 	number, bad := strconv.ParseUint(t.Port, 10, 16)
 	if addr, err := netip.ParseAddr(t.Host); err == nil {
+		if t.Port == "" {
+			return []frontend.Address{{Addr: addr.Unmap()}}, nil
+		}
 		if bad != nil {
 			return nil, fmt.Errorf("%q is not the number of a port; only ports of Services have names", t.Port)
 		}
@@ -70,20 +76,35 @@ func (s *Served) Addresses(t Target, namespace string) (all []frontend.Address, 
 	name, in, _ := strings.Cut(strings.TrimSuffix(t.Host, "."), ".")
 	in, _, _ = strings.Cut(in, ".")
 	key := cluster.Key{Namespace: cmp.Or(in, namespace), Name: name}
-	ports, there := s.ports[key]
+	ports, known := s.ports[key]
 	switch {
-	case !there:
-		return nil, fmt.Errorf("there is no Service %s; name one as SERVICE.NAMESPACE, or give an address", key)
+	case !known:
+		return nil, fmt.Errorf(
+			"there is no Service %s; name one as SERVICE.NAMESPACE or NAMESPACE/SERVICE, or give an address",
+			key,
+		)
 	case len(ports) == 0:
 		return nil, fmt.Errorf("the service proxy serves no address of Service %s; give the address of an endpoint", key)
 	}
+	var there []cluster.Port
 	for _, p := range ports {
-		if p.port.Name == t.Port || bad == nil && uint64(p.port.Number) == number && p.Protocol == t.Protocol {
-			all = append(all, p.Address)
+		if !slices.Contains(there, p.port) {
+			there = append(there, p.port)
+		}
+		at := p.Address
+		if t.Port == "" && p.kind == plan.ClusterIP {
+			at = frontend.Address{Addr: p.Addr}
+		}
+		if slices.Contains(all, at) {
+			continue
+		}
+		if t.Port == "" || p.port.Name == t.Port ||
+			bad == nil && uint64(p.port.Number) == number && p.Protocol == t.Protocol {
+			all = append(all, at)
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("no port of Service %s is %s/%s", key, t.Port, t.Protocol)
+		return nil, fmt.Errorf("no port of Service %s is %s/%s (it has %s)", key, t.Port, t.Protocol, portsOf(there))
 	}
 	return all, nil
 }

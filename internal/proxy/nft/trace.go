@@ -12,7 +12,10 @@ import (
 type TraceConfig struct {
 	// Sources are ranges of clients; none is the node's own packets.
 	Sources []netip.Prefix
-	// To are the destinations; none is all.
+	// Except are ranges of Sources that are no clients. With any, the node is none either.
+	Except []netip.Prefix
+	// To are the destinations; none is all. One with port 0 is an address with all its protocols and
+	// ports.
 	To []frontend.Address
 	// All follows every packet; else, of TCP connections, only those that open one.
 	All bool

@@ -86,9 +86,10 @@ func Trace(ctx context.Context, cfg TraceConfig) error {
 //
 //	chain prerouting {
 //		type filter hook prerouting priority -350
+//		ip saddr EXCEPTED accept
 //		iifname != "lo" ip saddr SOURCE ip daddr . meta l4proto . th dport TO limit rate 20/second meta nftrace set 1
 //	}
-//	chain output { the same }
+//	chain output { the last rules, unless sources are excepted }
 //	chain input { type filter hook input priority 350 }
 //	chain postrouting { type filter hook postrouting priority 350 }
 func (t *Table) createTrace(of Family, cfg *TraceConfig) error {
@@ -108,11 +109,19 @@ func (t *Table) createTrace(of Family, cfg *TraceConfig) error {
 		}}
 	}
 	var arriving [][]expr.Any
+	for _, p := range cfg.Except {
+		if FamilyOf(p.Addr()) == of {
+			arriving = append(arriving, append(l.saddr(p, expr.CmpOpEq), &expr.Verdict{Kind: expr.VerdictAccept}))
+		}
+	}
 	if len(cfg.Sources) > 0 {
 		loopback := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
 		for _, r := range rules {
 			arriving = append(arriving, append(iif(loopback, expr.CmpOpNeq), r...))
 		}
+	}
+	if len(cfg.Except) > 0 {
+		rules = nil
 	}
 	t.addChains(&l, []chain{
 		base(hookInput, nftables.ChainHookInput, lastPriority, nil),
@@ -166,9 +175,12 @@ func (l *layout) traceRules(cfg *TraceConfig) (rules [][]expr.Any) {
 
 // destinationIs is the condition that a packet is sent to an address.
 func (l *layout) destinationIs(a frontend.Address) []expr.Any {
+	to := append(l.daddr(), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: a.Addr.AsSlice()})
+	if a.Port == 0 {
+		return to
+	}
 	return append(
-		l.daddr(),
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: a.Addr.AsSlice()},
+		to,
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(a.Protocol)}},
 		dport(1),

@@ -103,9 +103,47 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// TestTraceExcept: with excepted sources, neither their packets nor the node's are followed, and a
+// destination without a port is all ports.
+func TestTraceExcept(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	w.serve()
+	all := prefixes("0.0.0.0/0", "::/0")
+	var state frontend.State
+	for _, f := range families {
+		state.Frontends = append(state.Frontends, tcp(vip(f, 1), frontend.Plain, endpoint(f, 1)))
+	}
+	w.sync(w.table(nil), &state)
+	for name, f := range families {
+		to := netip.AddrPortFrom(vip(f, 1), 80)
+		got := w.follow(nft.TraceConfig{
+			Sources: all, Except: []netip.Prefix{netip.PrefixFrom(podClient[f], podClient[f].BitLen()-8).Masked()},
+			To: []frontend.Address{{Addr: vip(f, 1)}},
+		}, trace.Names{}, func() {
+			w.dialWithin(500*time.Millisecond, w.pod, podClient[f], to)
+			w.dialWithin(500*time.Millisecond, namespace{}, nodeOutside[f], to)
+			w.dialWithin(500*time.Millisecond, w.outside, outClient[f], to)
+		})
+		if want := netip.AddrPortFrom(outClient[f], 0).String(); !strings.HasPrefix(got, strings.TrimSuffix(want, "0")) {
+			t.Errorf("%s: the first packet that was followed: %s, want one from %s", name, got, outClient[f])
+		}
+	}
+}
+
 // trace follows the first packet from a source to an address while send runs, and returns its
 // path.
 func (w *world) trace(to frontend.Address, source netip.Addr, names trace.Names, send func()) (path string) {
+	w.t.Helper()
+	return w.follow(nft.TraceConfig{
+		Sources: []netip.Prefix{netip.PrefixFrom(source, source.BitLen())}, To: []frontend.Address{to},
+	}, names, send)
+}
+
+// follow follows the first of the packets while send runs, and returns its path.
+func (w *world) follow(packets nft.TraceConfig, names trace.Names, send func()) (path string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 	defer cancel()
@@ -119,10 +157,7 @@ func (w *world) trace(to frontend.Address, source netip.Addr, names trace.Names,
 		}
 	}()
 	_, err := trace.Follow(ctx, trace.Config{
-		Packets: nft.TraceConfig{
-			Sources: []netip.Prefix{netip.PrefixFrom(source, source.BitLen())}, To: []frontend.Address{to},
-		},
-		Table: nft.DefaultName, Names: names, Count: 1, Started: func() { close(started) }, Lost: func() { w.t.Log("lost events") },
+		Packets: packets, Table: nft.DefaultName, Names: names, Count: 1, Started: func() { close(started) }, Lost: func() { w.t.Log("lost events") },
 	}, func(p *trace.Path) error {
 		path = fmt.Sprint(p)
 		return nil

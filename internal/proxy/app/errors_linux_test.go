@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -163,4 +164,19 @@ func connect(to string) string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// TestWithCure: errors of transactions say what the user can do, where that is known.
+func TestWithCure(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[error]string{
+		unix.EPERM:      "(it needs the capability NET_ADMIN, in the node's network)",
+		unix.EOPNOTSUPP: "(it needs Linux 5.13 or newer, with all modules of nftables)",
+		unix.EBUSY:      unix.EBUSY.Error(),
+	} {
+		err := fmt.Errorf("nftables table ip portolan-proxy: %w", reason)
+		if got := withCure(err); !errors.Is(got, reason) || !strings.HasSuffix(got.Error(), want) {
+			t.Errorf("withCure(%q) = %q, want it to end with %q", err, got, want)
+		}
+	}
 }

@@ -63,9 +63,11 @@ func (w *worker) disturbed(notice nft.Notice) time.Duration {
 	w.metrics.repairs.Inc()
 	switch before {
 	case 0:
-		w.cfg.Log.Warn("another program changed the nftables table; it is repaired", "table", w.settings.Table.Name)
+		w.cfg.Log.Warn("another program changed the nftables table; it is repaired; Linux 6.9 or newer refuses such changes",
+			"table", w.settings.Table.Name)
 	case 1:
-		w.cfg.Log.Warn("another program changes the nftables table again and again; repairs wait longer and longer",
+		w.cfg.Log.Warn("another program changes the nftables table again and again; repairs wait longer and longer; "+
+			"find it with nft monitor, and stop it",
 			"table", w.settings.Table.Name, "longestWait", longestPause)
 	}
 	return pause

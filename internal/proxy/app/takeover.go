@@ -57,7 +57,8 @@ func (t *takeover) step() {
 	case err != nil:
 		if t.problem != err.Error() {
 			t.problem = err.Error()
-			t.log.Error("rules of kube-proxy may be in the kernel, and are looked for again", "err", err)
+			t.log.Error("rules of kube-proxy may be in the kernel, and are looked for again; "+
+				"kube-proxy --cleanup removes them, too", "err", err)
 		}
 	case t.phase == waiting:
 		t.phase = removed

@@ -212,11 +212,7 @@ func (w *worker) record(err error) (first bool) {
 	case err != nil:
 		w.stale = true
 		if w.problem == nil || w.problem.Error() != err.Error() {
-			text := err
-			if errors.Is(err, fs.ErrPermission) {
-				text = fmt.Errorf("%w (it needs the capability NET_ADMIN, in the node's network)", err)
-			}
-			w.cfg.Log.Error("the kernel does not have the present state of the cluster", "err", text)
+			w.cfg.Log.Error("the kernel does not have the present state of the cluster", "err", withCure(err))
 		}
 		w.problem = err
 	case w.problem != nil:
@@ -226,6 +222,17 @@ func (w *worker) record(err error) (first bool) {
 	first = err == nil && !w.synced
 	w.synced = w.synced || first
 	return first
+}
+
+// withCure adds what the user can do to an error of a transaction, where that is known.
+func withCure(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w (it needs the capability NET_ADMIN, in the node's network)", err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("%w (it needs Linux 5.13 or newer, with all modules of nftables)", err)
+	}
+	return err
 }
 
 func (w *worker) eachFamily(do func(cluster.AddressType)) {
@@ -336,7 +343,7 @@ func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
 	if !w.tuned { // the kernel has these settings since its first rule that needs connection tracking
 		w.tuned = true
 		if err := conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log); err != nil {
-			w.cfg.Log.Error("cannot make the settings of connection tracking", "err", err)
+			w.cfg.Log.Error("cannot make the settings of connection tracking; correct those of proxy.conntrack", "err", err)
 		}
 	}
 	return changed, nil

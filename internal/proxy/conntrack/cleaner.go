@@ -81,7 +81,8 @@ func (c *Cleaner) Changed(all []Target) {
 // Run deletes entries until ctx is done, and returns nil then. What fails is repeated.
 func (c *Cleaner) Run(ctx context.Context) error {
 	if c.cfg.ResetTCP && !picksUpTCP() {
-		c.cfg.Log.Warn("cannot reset TCP connections to removed endpoints while the sysctl is 0", "sysctl", sysctlLoose)
+		c.cfg.Log.Warn("cannot reset TCP connections to removed endpoints while the sysctl is 0; set it to 1",
+			"sysctl", sysctlLoose)
 	}
 	r := runner{cleaner: c}
 	defer r.close()
@@ -173,7 +174,7 @@ func (r *runner) backoff(err error) time.Duration {
 		return interval
 	}
 	if r.failures++; r.failures == 1 {
-		log.Warn("cannot delete conntrack entries, clients may reach removed endpoints", "error", err)
+		log.Warn("cannot delete conntrack entries, clients may reach removed endpoints; it is tried again", "error", err)
 	}
 	return min(interval<<min(r.failures, 10), maxBackoff)
 }

@@ -134,7 +134,8 @@ var systemFiles = files{os.ReadFile, func(name string, data []byte) error { retu
 func (f files) apply(all []Sysctl, log *slog.Logger) error {
 	left, err := f.setAll(all, log)
 	if left != nil {
-		log.Warn("cannot change settings of connection tracking", "settings", left.settings, "error", left.reason)
+		log.Warn("cannot change settings of connection tracking; make them in the node's /etc/sysctl.d, "+
+			"or set the keys of proxy.conntrack to 0", "settings", left.settings, "error", left.reason)
 	}
 	return err
 }

@@ -65,7 +65,6 @@ var arrows = []arrow{
 	{"cli", "pod", "prints what Pods see"},
 	{"cli", "support/suggest", "suggests rules for misspelled ones"},
 	{"cli", "support/deadline", "a Corefile may block its reader"},
-	{"cli", "support/bind", "agents share ports"},
 
 	{"daemon", "cluster", "parts name the kinds they need"},
 	{"daemon", "config", "settings are reloaded"},

@@ -26,7 +26,6 @@ import (
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
 	proxyapp "portolan.dev/portolan/internal/proxy/app"
-	"portolan.dev/portolan/internal/support/bind"
 )
 
 // assembly is the input for assembling a command's process. Only this file lists the
@@ -69,7 +68,7 @@ func (a assembly) node() (*daemon.Config, error) {
 	if err := a.settings.Validate(); err != nil {
 		return nil, err
 	}
-	cfg := &daemon.Config{Control: bind.SharePort} // so that one agent can replace another
+	cfg := &daemon.Config{Program: "portolan node"} // so that one agent can replace another
 	if a.settings.Node.Has(dnssettings.PartDNS) {
 		if err := a.addAgent(cfg); err != nil {
 			return nil, err
@@ -102,7 +101,7 @@ func (a assembly) addAgent(cfg *daemon.Config) error {
 
 // proxy returns the process of `portolan proxy`.
 func (a assembly) proxy() (*daemon.Config, error) {
-	cfg := &daemon.Config{Control: bind.SharePort}
+	cfg := &daemon.Config{Program: "portolan proxy"}
 	return cfg, a.addProxy(cfg)
 }
 

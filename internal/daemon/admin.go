@@ -36,7 +36,7 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 		Connections: d.connections, Debug: d.cfg.Settings.Admin.Debug,
 		Ready: d.ready, Metrics: metrics.Handler(registry, d.cfg.Log), Dumps: append(d.cfg.Dumps, d.configDump()),
 		Actions: d.cfg.Actions, Pages: d.pages(),
-		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Control: d.cfg.Control,
+		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Program: d.cfg.Program,
 	}
 	if cfg.Listen = settings.Listen; cfg.Listen.IsValid() {
 		server, err := d.addAdmin(ctx, cfg, "--admin")
@@ -54,7 +54,6 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 		}
 		probes = append(probes, server.Addr())
 	}
-	cfg.Control = nil
 	for _, cfg.Socket = range settings.ProbeSockets {
 		server, err := d.addAdmin(ctx, cfg, "admin.probes")
 		if err != nil {

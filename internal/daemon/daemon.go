@@ -16,7 +16,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,9 +88,9 @@ type Config struct {
 	Log      *slog.Logger
 	Parts    []Part
 	Source   Source // nil if no cluster is read
-	// Control sets up the sockets of the admin servers, see net.ListenConfig. It may be
-	// nil.
-	Control func(network, address string, c syscall.RawConn) error
+	// Program is whose processes share the addresses of the admin servers, so that one can replace
+	// another, such as "portolan node"; empty shares with none.
+	Program string
 	// Dumps are additional pages of the admin server.
 	Dumps []admin.Dump
 	// Actions are changes that clients on loopback may request.

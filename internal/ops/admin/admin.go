@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"portolan.dev/portolan/internal/support/budget"
@@ -28,8 +27,8 @@ type Config struct {
 	// Socket is the path of a Unix socket to use instead of Listen. An old socket at the
 	// path is removed.
 	Socket string
-	// Control is called before the socket is bound, see net.ListenConfig; nil does nothing.
-	Control func(network, address string, c syscall.RawConn) error
+	// Program is whose processes share the address, see httpserver.Config.
+	Program string
 	// ProbesOnly serves only health, readiness and metrics, at the paths of CoreDNS, so
 	// that probes made for CoreDNS need not change.
 	ProbesOnly bool
@@ -82,7 +81,7 @@ const timeout = 2 * time.Minute
 func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
 	s := &HTTPServer{dumping: make(chan struct{}, 1)}
 	server, err := httpserver.Listen(ctx, httpserver.Config{
-		Name: "admin", Listen: cfg.Listen, Socket: cfg.Socket, Control: cfg.Control, Connections: cfg.Connections,
+		Name: "admin", Listen: cfg.Listen, Socket: cfg.Socket, Program: cfg.Program, Connections: cfg.Connections,
 		Handler: s.routes(&cfg), Timeout: timeout, Log: cfg.Log,
 	})
 	if err != nil {

@@ -25,7 +25,6 @@ import (
 	"portolan.dev/portolan/internal/proxy/healthcheck"
 	"portolan.dev/portolan/internal/proxy/plan"
 	"portolan.dev/portolan/internal/proxy/settings"
-	"portolan.dev/portolan/internal/support/bind"
 	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/httpserver"
 )
@@ -147,7 +146,7 @@ func (p *Proxy) Bind(ctx context.Context) (serving []any, err error) {
 	probes := &healthcheck.Probes{Health: p.health, Node: p.thisNode, Observe: p.metrics.probed}
 	server, err := httpserver.Listen(ctx, httpserver.Config{
 		Name: "proxy.healthz", Listen: p.settings.Healthz, Handler: probes.Handler(), Timeout: probeTimeout, Log: p.cfg.Log,
-		Connections: p.probes, Control: bind.SharePort, // with the proxy that this one replaces
+		Connections: p.probes, Program: "portolan proxy", // of which another one may stand by
 	})
 	if err != nil {
 		return nil, err

@@ -5,8 +5,22 @@ package bind
 import (
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 )
+
+// Share has a TCP listener share its port from now on, with listeners of SharePort.
+func Share(l net.Listener) error {
+	c, ok := l.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return SharePort("", "", raw)
+}
 
 // WithCure adds a remedy for the user to an error of listening. setting is the flag or
 // configuration key of the address. It returns nil if err is nil.

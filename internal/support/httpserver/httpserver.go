@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"portolan.dev/portolan/internal/support/budget"
@@ -25,8 +24,10 @@ type Config struct {
 	// Socket is the path of a Unix socket to use instead of Listen. An old socket at the
 	// path is removed.
 	Socket string
-	// Control is called before the socket is bound, see net.ListenConfig; nil does nothing.
-	Control func(network, address string, c syscall.RawConn) error
+	// Program names the program in the header field Server (RFC 9110, section 10.2.4). Its
+	// processes of the same user share the address, so that one can replace another, and it is not
+	// shared with other programs. Empty shares with none.
+	Program string
 	// Connections are those of this server, and of others that share the account.
 	Connections *budget.Account
 	Handler     http.Handler
@@ -52,20 +53,28 @@ const (
 
 // Listen binds the socket and starts nothing. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	lc := net.ListenConfig{Control: cfg.Control}
-	network, address := "tcp", cfg.Listen.String()
+	var l net.Listener
+	var err error
+	address := cfg.Listen.String()
 	if cfg.Socket != "" {
-		network, address = "unix", cfg.Socket
+		address = cfg.Socket
 		removeSocket(cfg.Socket)
+		l, err = new(net.ListenConfig).Listen(ctx, "unix", address)
+	} else {
+		l, err = listenTCP(ctx, address, cfg.Program)
 	}
-	l, err := lc.Listen(ctx, network, address)
 	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err
-		}
-		return nil, fmt.Errorf("listen on %s (%s): %w", address, cfg.Name, err)
+		return nil, fmt.Errorf("listen on %s (%s): %w", address, cfg.Name, reason(err))
 	}
 	return &Server{name: cfg.Name, listener: cfg.Connections.Listener(l), http: New(cfg)}, nil
+}
+
+// reason returns an error of listening without the address.
+func reason(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
 }
 
 // removeSocket removes the socket of a process that was killed. It leaves other files, with
@@ -106,6 +115,9 @@ func New(cfg Config) *http.Server {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 				defer budget.Use(conn)()
+			}
+			if cfg.Program != "" {
+				w.Header().Set("Server", cfg.Program)
 			}
 			cfg.Handler.ServeHTTP(w, r)
 		}),

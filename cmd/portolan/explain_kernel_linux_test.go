@@ -49,6 +49,12 @@ func TestExplainKernel(t *testing.T) {
 			[]string{"  kernel: not read: this is node node-1, and node node-2 handles the connection\n", "status 0\n"},
 		},
 		{
+			"manifests without Nodes, on a machine that is none",
+			"sed '/^kind: Node$/s/Node/Ignored/' " + proxyManifests + "/objects.yaml >$PWD/none.yaml; " +
+				"portolan explain 10.96.0.10:80 --kernel --from node --manifests $PWD/none.yaml; echo status $?; rm none.yaml",
+			[]string{"  kernel: 10.96.0.10 . tcp . 80 : goto endpoints-2, 2 endpoints, as in the model\n", "status 0\n"},
+		},
+		{
 			"no table", "unshare --net " + explain("--from node"),
 			[]string{"  kernel: not read: there is no nftables table ip portolan-proxy: portolan proxy has not run here\n", "status 0\n"},
 		},

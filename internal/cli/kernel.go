@@ -16,15 +16,17 @@ import (
 var errCapability = errors.New("it needs the capability NET_ADMIN: run it as root, in the node's network")
 
 // kernelReader returns the reader of this node's kernel, with the table and the name of the node
-// that the configuration has.
+// that the configuration has. With manifests, this machine's own name is not that of a node.
 func kernelReader(c *config.Config) (*connection.KernelReader, error) {
 	compiled, err := c.Compile()
 	if err != nil {
 		return nil, err
 	}
-	node, err := proxyapp.NodeName(compiled.Proxy.NodeName)
-	if err != nil {
-		return nil, err
+	node := compiled.Proxy.NodeName
+	if node == "" && c.Manifests == "" {
+		if node, err = proxyapp.NodeName(""); err != nil {
+			return nil, err
+		}
 	}
 	table := compiled.Proxy.Table.Name
 	read := func(at frontend.Address, want *frontend.Frontend) (connection.Kernel, error) {

@@ -90,24 +90,20 @@ func located(v *cluster.View, s *connection.Settings, c *connection.Client) erro
 			c.Node = p.Node
 		}
 	}
-	if c.Node == "" {
-		nodes := 0
-		for n := range v.Nodes() {
-			nodes++
-			c.Node = n.Name
-		}
-		if nodes > 1 {
-			c.Node = ""
-		}
-		if nodes > 1 && c.Place != connection.InPod {
-			return errors.New("there are several nodes; name the one that handles the connection: --node NAME")
-		}
+	nodes := slices.Collect(v.Nodes())
+	switch {
+	case c.Node != "":
+	case len(nodes) == 1:
+		c.Node = nodes[0].Name
+	case len(nodes) > 1 && c.Place != connection.InPod:
+		return errors.New("there are several nodes; name the one that handles the connection: --node NAME")
 	}
 	n := v.Node(c.Node)
-	if n == nil && c.Place == connection.OnNode {
-		return fmt.Errorf("there is no Node %q; name one that exists: --node NAME", c.Node)
-	}
-	if c.Place == connection.OnNode && len(n.InternalIPs) > 0 {
+	switch {
+	case c.Place != connection.OnNode:
+	case n == nil && len(nodes) > 0: // manifests may have none
+		return fmt.Errorf("there is no Node %q; name one that exists, such as %s: --node NAME", c.Node, nodes[0].Name)
+	case n != nil && len(n.InternalIPs) > 0:
 		c.Addr = n.InternalIPs[0]
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 
 // KernelReader reads what the kernel of a node has.
 type KernelReader struct {
-	// Node is the node whose kernel it is.
+	// Node is the node whose kernel it is; empty if it is any, as with manifests.
 	Node string
 	// Read returns what the kernel has for an address, and how it differs from the frontend there;
 	// nil is none. Its error says, for users, why it cannot be read.
@@ -35,7 +35,7 @@ func (t *try) kernelHas() *Kernel {
 	if reader == nil {
 		return nil
 	}
-	if node := t.proxy.node.Name; node != reader.Node {
+	if node := t.proxy.node.Name; reader.Node != "" && node != reader.Node {
 		return &Kernel{Unread: fmt.Sprintf("this is node %s, and node %s handles the connection", reader.Node, node)}
 	}
 	k, err := reader.Read(t.at, t.verdict.Frontend)
@@ -45,7 +45,7 @@ func (t *try) kernelHas() *Kernel {
 	if len(k.Differences) > 0 {
 		t.add("kernel-differs",
 			"run the command again, in case a change was on its way; then look at the log of portolan proxy on the node",
-			"the kernel of node %s differs from the model at %s: %s", reader.Node, t.at, strings.Join(k.Differences, "; "))
+			"the kernel of node %s differs from the model at %s: %s", t.proxy.node.Name, t.at, strings.Join(k.Differences, "; "))
 		t.e.flawed = true
 	}
 	return &k

@@ -30,7 +30,7 @@ const (
 var errNegative = errors.New("negative")
 
 // Run runs the command named in args and returns the exit status. An error is one
-// line on stderr.
+// line on stderr, and those of a configuration one line each.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	if isCoreDNS(args) {
@@ -49,7 +49,13 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errNegative):
 		return exitNegative
 	}
-	fmt.Fprintf(stderr, "portolan: %s\n", explain.Plain(err.Error()))
+	all := config.Errors{err}
+	if several, ok := errors.AsType[config.Errors](err); ok && several.Error() == err.Error() {
+		all = several
+	}
+	for _, each := range all {
+		fmt.Fprintf(stderr, "portolan: %s\n", explain.Plain(each.Error()))
+	}
 	return exitUsage
 }
 

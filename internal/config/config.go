@@ -102,7 +102,7 @@ type Compiled struct {
 }
 
 // Compile checks the configuration and returns it in the types of the packages that use
-// it. An error is a *key.Error.
+// it. An error is a *key.Error, or joins some.
 func (c *Config) Compile() (*Compiled, error) {
 	if err := c.checkKeys(); err != nil {
 		return nil, err

@@ -2,11 +2,13 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,35 +50,94 @@ type Document struct {
 
 // Decode decodes the text of a YAML file with one document over a pointer to a struct, whose
 // fields have the tag yaml. Unknown keys, wrong types and keys given twice are errors, which
-// name the file and the line. A key without a value leaves its field as it is.
+// name the file and the line; several are Errors. A key without a value, or with an error, leaves its
+// field as it is. The document is nil if the text is no YAML.
 func Decode(path string, data []byte, into any) (*Document, error) {
 	d := &Document{path: path}
 	var err error
 	if d.root, err = parse(data); err == nil && d.root != nil {
 		err = fill(reflect.ValueOf(into).Elem(), d.root, "")
 	}
-	if err != nil {
+	if err != nil && d.root == nil {
 		return nil, d.Locate(err)
 	}
-	return d, nil
+	return d, d.Locate(err)
 }
 
 // Locate returns an error with the file and, if it is known or the error is a *key.Error, the
-// line; nil for nil.
+// line; nil for nil. Several errors, joined, become Errors. One that Locate returned stays as it is.
 func (d *Document) Locate(err error) error {
-	var at *lineError
-	var bad *key.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &at):
-		return fmt.Errorf("config %s:%d: %w", d.path, at.line, at.err)
-	case errors.As(err, &bad) && d.root != nil:
-		return fmt.Errorf("config %s:%d: %w", d.path, lineOf(d.root, bad), err)
-	default:
-		return fmt.Errorf("config %s: %w", d.path, err)
+	var all Errors
+	for _, each := range Flat(err) {
+		all = append(all, d.locate(each))
 	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	lineOf := func(err error) int { at, _ := errors.AsType[*locatedError](err); return at.line }
+	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(lineOf(a), lineOf(b)) })
+	return all
 }
+
+func (d *Document) locate(err error) error {
+	if done, ok := errors.AsType[*locatedError](err); ok {
+		return done
+	}
+	if at, ok := errors.AsType[*lineError](err); ok {
+		return &locatedError{d.path, at.line, at.err}
+	}
+	if bad, ok := errors.AsType[*key.Error](err); ok && d.root != nil {
+		return &locatedError{d.path, lineOf(d.root, bad), err}
+	}
+	return &locatedError{d.path, 0, err}
+}
+
+// Flat returns the errors that are joined in err; none for nil.
+func Flat(err error) (all []error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, each := range joined.Unwrap() {
+			all = append(all, Flat(each)...)
+		}
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// Errors are several errors of a file, in the order of its lines.
+type Errors []error
+
+// Error returns the errors in a line.
+func (e Errors) Error() string {
+	var texts []string
+	for _, err := range e {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns the errors.
+func (e Errors) Unwrap() []error { return e }
+
+// locatedError is an error with the file and the line, 0 if that is not known.
+type locatedError struct {
+	path string
+	line int
+	err  error
+}
+
+func (e *locatedError) Error() string {
+	if e.line == 0 {
+		return fmt.Sprintf("config %s: %s", e.path, e.err)
+	}
+	return fmt.Sprintf("config %s:%d: %s", e.path, e.line, e.err)
+}
+func (e *locatedError) Unwrap() error { return e.err }
 
 // Line returns the line of a key or, if the file lacks it, of the nearest section around it.
 func (d *Document) Line(path string) int {
@@ -195,15 +256,15 @@ func fillList(v reflect.Value, n *yaml.Node, path string) error {
 		return errorAt(n, "%s: not a list; one is written [ONE, TWO]", path)
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	var errs []error
 	for i, item := range n.Content {
 		if isNull(item) {
-			return errorAt(item, "%s: an item without a value", path)
+			errs = append(errs, errorAt(item, "%s: an item without a value", path))
+			continue
 		}
-		if err := fill(v.Index(i), item, path); err != nil {
-			return err
-		}
+		errs = append(errs, fill(v.Index(i), item, path))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // fillMap fills a map whose keys are names.
@@ -212,14 +273,13 @@ func fillMap(v reflect.Value, n *yaml.Node, path string) error {
 		return errorAt(n, "%s: not a mapping of keys to values", path)
 	}
 	v.Set(reflect.MakeMap(v.Type()))
+	var errs []error
 	for i := 0; i < len(n.Content); i += 2 {
 		value := reflect.New(v.Type().Elem()).Elem()
-		if err := fill(value, n.Content[i+1], path+"."+n.Content[i].Value); err != nil {
-			return err
-		}
+		errs = append(errs, fill(value, n.Content[i+1], path+"."+n.Content[i].Value))
 		v.SetMapIndex(reflect.ValueOf(n.Content[i].Value), value)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func fillSection(v reflect.Value, n *yaml.Node, path string) error {
@@ -233,24 +293,25 @@ func fillSection(v reflect.Value, n *yaml.Node, path string) error {
 		path += "."
 	}
 	seen := make(map[string]int)
+	var errs []error
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind != yaml.ScalarNode {
-			return errorAt(key, "a key must be a word")
+			errs = append(errs, errorAt(key, "a key must be a word"))
+			continue
 		}
 		if line, twice := seen[key.Value]; twice {
-			return errorAt(key, "key %s given twice, before on line %d", path+key.Value, line)
+			errs = append(errs, errorAt(key, "key %s given twice, before on line %d", path+key.Value, line))
+			continue
 		}
 		seen[key.Value] = key.Line
 		field, err := fieldOf(v, key, path)
-		if err != nil {
-			return err
+		if err == nil {
+			err = fill(field, value, path+key.Value)
 		}
-		if err := fill(field, value, path+key.Value); err != nil {
-			return err
-		}
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // fieldOf returns the field of a section for a key.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -147,19 +148,21 @@ func (c Config) Freeze(start *Config, conditions []key.Condition) (frozen Config
 	return c, waiting
 }
 
-// checkKeys checks the allowed values and bounds in the table.
+// checkKeys checks the allowed values and bounds in the table. Its error joins a *key.Error for each
+// key.
 func (c *Config) checkKeys() error {
 	table := Keys()
+	var errs []error
 	for i := range table {
 		k := &table[i]
 		if len(k.Values) == 0 && k.Min == "" && k.Max == "" || DefaultText(k.Path) == "" {
 			continue
 		}
 		if err := checkKey(k, c.field(k.Path)); err != nil {
-			return key.Errorf(k.Path, "%w", err)
+			errs = append(errs, key.Errorf(k.Path, "%w", err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func checkKey(k *key.Key, v reflect.Value) error {

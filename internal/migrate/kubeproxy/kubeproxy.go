@@ -47,23 +47,24 @@ func headOf(text []byte) (h head, ok bool) {
 
 // Parse translates the text of a file. Fields that the file lacks have kube-proxy's defaults.
 // It returns an error, with the file and the line, if a field is unknown, invalid, or asks for
-// what cannot be had.
+// what cannot be had; several are config.Errors.
 func Parse(path string, text []byte) (*migrate.Translation, error) {
 	t := &translator{path: path, given: defaults(), fields: make(map[string]string)}
 	if h, ok := headOf(text); ok && h.Kind == "ConfigMap" {
 		return nil, fmt.Errorf("config %s: it is a ConfigMap; give the text of its key config.conf", path)
 	}
 	t.Config, t.Origins = config.Default(), make(map[string]string)
-	var err error
-	if t.doc, err = config.Decode(path, text, &t.given); err != nil {
-		return nil, err
+	var wrong error
+	if t.doc, wrong = config.Decode(path, text, &t.given); t.doc == nil {
+		return nil, wrong
 	}
-	if err := t.translate(); err != nil {
-		return nil, t.doc.Locate(err)
-	}
+	errs := []error{wrong, t.translate()}
 	t.noteUnused()
-	if err := t.Config.Validate(); err != nil {
-		return nil, t.doc.Locate(t.ofField(err))
+	for _, err := range config.Flat(t.Config.Validate()) {
+		errs = append(errs, t.ofField(err))
+	}
+	if err := t.doc.Locate(errors.Join(errs...)); err != nil {
+		return nil, err
 	}
 	return &t.Translation, nil
 }

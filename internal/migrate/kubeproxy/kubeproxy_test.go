@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"portolan.dev/portolan/internal/config"
 )
 
 // file returns the text of a file with these fields from line 3 on.
@@ -205,6 +207,29 @@ func TestErrors(t *testing.T) {
 		if _, err := Parse("f", []byte(text)); !Is([]byte(text)) || err == nil || err.Error() != want {
 			t.Errorf("Is(%q) = %v, Parse = %v, want true, %s", text, Is([]byte(text)), err, want)
 		}
+	}
+}
+
+// TestAllErrors: one run reports the errors of all fields, in the order of lines.
+func TestAllErrors(t *testing.T) {
+	t.Parallel()
+	const text = "bindAddress: localhost\nmode: kernelspace\niptables: {masqueradeBit: 32}\nmod: ipvs\n" +
+		"conntrack:\n  min: many\n  maxPerCore: -1\nlogging: {format: xml}"
+	want := []string{
+		`config f:3: bindAddress: "localhost" is not an address`,
+		`config f:4: mode: kernelspace is for Windows`,
+		`config f:6: unknown key mod; did you mean mode?`,
+		`config f:8: conntrack.min: "many" is not a whole number`,
+		`config f:9: conntrack.maxPerCore: -1 is less than 0`,
+		`config f:10: logging.format: "xml" is not text or json`,
+	}
+	_, err := Parse("f", file(text))
+	var got []string
+	for _, each := range config.Flat(err) {
+		got = append(got, each.Error())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Parse(%q): errors (-want +got):\n%s", text, diff)
 	}
 }
 

@@ -2,6 +2,7 @@ package kubeproxy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -28,9 +29,9 @@ const (
 // level debug: klog calls 4 debug level (Kubernetes, "Logging Conventions").
 const DebugVerbosity = 4
 
-// translate translates all fields that become settings. Its error is a *key.Error of a field.
+// translate translates all fields that become settings. Its error joins a *key.Error for each field.
 func (t *translator) translate() error {
-	if v := t.given.APIVersion; v != apiVersion {
+	if v := t.given.APIVersion; v != apiVersion { // fields of others may mean something else
 		return key.Errorf("apiVersion", "%q is not %s, the only version that is read", v, apiVersion)
 	}
 	if v := t.given.Kind; v != kind {
@@ -39,12 +40,7 @@ func (t *translator) translate() error {
 	t.log()
 	t.local()
 	t.conntrack()
-	for _, translate := range []func() error{t.mode, t.client, t.addresses} {
-		if err := translate(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(t.mode(), t.client(), t.addresses())
 }
 
 // from records that settings come from a field.

@@ -124,7 +124,7 @@ func TestTraceExcept(t *testing.T) {
 			To: []frontend.Address{{Addr: vip(f, 1)}},
 		}, trace.Names{}, func() {
 			w.dialWithin(500*time.Millisecond, w.pod, podClient[f], to)
-			w.dialWithin(500*time.Millisecond, namespace{}, nodeOutside[f], to)
+			w.dialWithin(500*time.Millisecond, nil, nodeOutside[f], to)
 			w.dialWithin(500*time.Millisecond, w.outside, outClient[f], to)
 		})
 		if want := netip.AddrPortFrom(outClient[f], 0).String(); !strings.HasPrefix(got, strings.TrimSuffix(want, "0")) {

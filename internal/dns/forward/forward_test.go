@@ -307,7 +307,10 @@ func TestEqualQuestionsShareAQuery(t *testing.T) {
 			}
 		})
 	}
-	await(t, "the query comes", func() bool { return len(s.queries()) > 0 })
+	await(t, "all wait for one query", func() bool {
+		is := f.Stats()
+		return len(s.queries()) > 0 && is.Misses+is.Joined == 10
+	})
 	close(release)
 	wg.Wait()
 	for _, q := range s.queries()[1:] { // it may have been retransmitted

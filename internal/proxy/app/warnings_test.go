@@ -84,6 +84,10 @@ func TestWarningsAreBounded(t *testing.T) {
 			t.Errorf("put of 1000 warnings took %s, want none", waited)
 		}
 		time.Sleep(time.Hour)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 		const want = 64 + 1
 		if len(got) != want || got[0].Note != "0" || got[want-1].Note != strconv.Itoa(want-1) {
 			t.Errorf("%d warnings were delivered, want the first %d", len(got), want)
@@ -92,10 +96,6 @@ func TestWarningsAreBounded(t *testing.T) {
 			if d != 10*time.Second {
 				t.Errorf("an attempt took %s, want 10s", d)
 			}
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -69,6 +69,9 @@ func (a assembly) node() (*daemon.Config, error) {
 		return nil, err
 	}
 	cfg := &daemon.Config{Program: "portolan node"} // so that one agent can replace another
+	if a.settings.Node.Has(dnssettings.PartProxy) {
+		daemon.LeaveToKernel() // before accounts are made
+	}
 	if a.settings.Node.Has(dnssettings.PartDNS) {
 		if err := a.addAgent(cfg); err != nil {
 			return nil, err
@@ -101,24 +104,28 @@ func (a assembly) addAgent(cfg *daemon.Config) error {
 
 // proxy returns the process of `portolan proxy`.
 func (a assembly) proxy() (*daemon.Config, error) {
+	daemon.LeaveToKernel()
 	cfg := &daemon.Config{Program: "portolan proxy"}
 	return cfg, a.addProxy(cfg)
 }
 
+// shareBesideDNS is the share of the memory limit that Services may take in a process that answers DNS,
+// too. The rest is for its zones, its cache and what clients make it hold.
+const shareBesideDNS = 0.5
+
 // addProxy adds the service proxy of a node, and the source of what it needs.
 func (a assembly) addProxy(cfg *daemon.Config) error {
-	daemon.LeaveToKernel()
-	store := cluster.NewStore()
+	store, memory := cluster.NewStore(), 1.
 	var src *source.Source
 	loaded := func() {
 		daemon.SettleMemory(daemon.FrequentGC)
 		daemon.UseOneProcessor()
 	}
-	if len(cfg.Parts) > 0 { // clients of DNS wait for answers
-		loaded = debug.FreeOSMemory
+	if len(cfg.Parts) > 0 { // clients of DNS wait for answers, which take memory, too
+		loaded, memory = debug.FreeOSMemory, shareBesideDNS
 	}
 	proxy, err := proxyapp.New(proxyapp.Config{
-		Settings: a.settings, Store: store, Log: a.log, Loaded: loaded,
+		Settings: a.settings, Store: store, Log: a.log, Loaded: loaded, Memory: memory,
 		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) }, Warn: a.warnOwners(),
 	})
 	if err != nil {

@@ -207,8 +207,8 @@ func (t *table) repair() (missing []string, err error) {
 // removes an owned table.
 func (t *table) currentState() (state string, others bool, err error) {
 	if t.conn != nil {
-		if state, others, err = t.state(); err == nil {
-			return state, others, nil
+		if state, others, err = t.state(); err == nil || errors.Is(err, errChanging) {
+			return state, others, err
 		}
 	}
 	if t.conn == nil && !t.plain {
@@ -223,25 +223,40 @@ func (t *table) currentState() (state string, others bool, err error) {
 }
 
 // state returns a text that represents the whole table, "" if there is none, and whether
-// another agent created it. It reads again while others change the kernel's tables, so that
-// no half of the state is older than the other.
+// another agent created it. Unless it is as it was made, it is read again while others change the
+// kernel's tables, so that no half of the state is older than the other.
 func (t *table) state() (state string, others bool, err error) {
 	if err := t.limit(); err != nil {
 		return "", false, err
 	}
 	before, err := t.generation()
-	for err == nil {
+	if err != nil {
+		return "", false, err
+	}
+	for range maxReads {
 		if state, others, err = t.read(); err != nil {
-			break
+			return "", false, err
 		}
-		var after uint32
-		if after, err = t.generation(); err == nil && after == before {
+		if t.made != "" && state == t.made {
+			return state, others, nil
+		}
+		after, err := t.generation()
+		if err != nil {
+			return "", false, err
+		}
+		if after == before {
 			return state, others, nil
 		}
 		before = after
 	}
-	return "", false, err
+	return "", false, errChanging
 }
+
+// maxReads is how often the table is read while others change the kernel's tables.
+const maxReads = 20
+
+// errChanging is returned if others changed the kernel's tables during each read.
+var errChanging = errors.New("tables change faster than they can be read")
 
 // generation returns the number of the last transaction with any table in the network
 // namespace.

@@ -362,7 +362,7 @@ func (t *try) leftOut() bool {
 		case has(verdicts, plan.NoRoom):
 			t.add(
 				"no-room",
-				"remove large Services, or give the proxy more memory",
+				"remove large Services, or raise the proxy's memory limit",
 				"Service %s is not served: older Services of the cluster, or of its namespace, have all that the proxy holds",
 				s.Key,
 			)

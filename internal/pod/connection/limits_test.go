@@ -19,8 +19,8 @@ func TestLimits(t *testing.T) {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
 		tx.Put(&cluster.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}})
-		// A namespace has half of the 786,432 of all Services: room for one of these.
-		for i, name := range []string{"first", "second"} {
+		// Four of these do not fit into 786,432, and a namespace has half of that: room for one.
+		for i, name := range []string{"first", "second", "third", "fourth"} {
 			port := cluster.Port{Protocol: cluster.TCP, Number: 80}
 			s := &cluster.Service{
 				Key: cluster.Key{Namespace: "shop", Name: name}, Created: 1 + int64(i), Ports: []cluster.Port{port},

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -23,7 +24,6 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/proxy/conntrack"
 	"portolan.dev/portolan/internal/proxy/healthcheck"
-	"portolan.dev/portolan/internal/proxy/plan"
 	"portolan.dev/portolan/internal/proxy/settings"
 	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/httpserver"
@@ -38,6 +38,8 @@ type Config struct {
 	Problem func(kinds ...cluster.Kind) error
 	// Loaded is called when the kernel has the cluster for the first time.
 	Loaded func()
+	// Memory is the share of the memory limit of the process that Services may take, above 0 and up to 1.
+	Memory float64
 	// Warn tells the owner of a Service of a problem; nil tells nobody.
 	Warn func(context.Context, Warning) error
 }
@@ -82,7 +84,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
 	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.kube.passed, Log: cfg.Log})
 	p.probes = budget.NewAccount("healthz", budget.Limits{Total: maxProbes, PerSource: maxProbes})
-	p.room = budget.Within(1, roomCost, plan.DefaultRoom)
+	p.room = budget.Within(cfg.Memory, roomCost, math.MaxInt)
 	p.node, err = NodeName(p.settings.NodeName)
 	return p, err
 }

@@ -115,7 +115,7 @@ func newFaultyWorker(t *testing.T, faulty *faultyTable) (*worker, *cluster.Store
 	settings.Proxy.NodeName = "node-1"
 	settings.Proxy.Conntrack = proxysettings.Conntrack{}
 	store := cluster.NewStore()
-	p, err := New(Config{Settings: settings, Store: store, Loaded: func() {}, Log: slog.New(slog.DiscardHandler)})
+	p, err := New(Config{Settings: settings, Store: store, Loaded: func() {}, Memory: 1, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Error(err)
 		return nil, nil

@@ -136,7 +136,7 @@ func startWorker(t *testing.T, table *fakeTable, change ...func(*config.Config))
 	settings.Proxy.Conntrack = proxysettings.Conntrack{} // leaves the machine as it is
 	w := &workerTest{store: cluster.NewStore(), table: table}
 	p, err := New(Config{
-		Settings: settings, Store: w.store, Loaded: func() {},
+		Settings: settings, Store: w.store, Loaded: func() {}, Memory: 1,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	})
 	if err != nil {

@@ -80,6 +80,13 @@ func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
 	for _, s := range slices.SortedFunc(v.Services(), older) { // who is first has room
 		c.put(s.Key, s, Compile(v, &c.node, s.Key))
 	}
+	out, in := c.misplaced()
+	for _, key := range out { // the others fit then
+		c.put(key, v.Service(key), withoutRoom(c.services[key].Size))
+	}
+	for _, key := range in {
+		c.put(key, v.Service(key), Compile(v, &c.node, key))
+	}
 	c.cidrs = serviceCIDRs(v)
 	s := &frontend.State{ServiceCIDRs: c.cidrs, Hairpins: slices.SortedFunc(maps.Keys(c.local), netip.Addr.Compare)}
 	for _, claim := range c.claims {
@@ -255,17 +262,20 @@ func (c *Compiler) claim(at frontend.Address, key cluster.Key, now claim) {
 // put replaces what the Service at key was compiled into; s is nil if there is none.
 func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 	old := c.services[key]
-	if !equalChecks(old.check(), now.Check) {
-		c.checks = nil
-	}
 	for _, f := range old.frontends() {
 		c.claim(f.Address, key, claim{})
 	}
 	if old != nil {
-		c.room.leave(key, &old.Service)
+		c.room.remove(key, &old.Service)
 		for _, n := range old.NoLocal {
 			c.noLocal[n]--
 		}
+	}
+	if s != nil && !c.room.fits(key, now.Size) {
+		now = withoutRoom(now.Size)
+	}
+	if !equalChecks(old.check(), now.Check) {
+		c.checks = nil
 	}
 	for _, a := range old.locals() {
 		if c.local[a]--; c.local[a] == 0 {
@@ -274,12 +284,13 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 	}
 	if s == nil {
 		delete(c.services, key)
+		c.room.disturbed = true
 		return
 	}
-	if !c.room.fits(key, now.Size) {
-		now = withoutRoom(now.Size)
+	c.room.add(key, &now)
+	if old == nil || old.Size != now.Size || old.created != age(s) {
+		c.room.disturbed = true
 	}
-	c.room.enter(key, &now)
 	made := &compiled{now, s, age(s)}
 	c.services[key] = made
 	for _, n := range now.NoLocal {

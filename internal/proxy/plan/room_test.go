@@ -37,8 +37,11 @@ func TestRoom(t *testing.T) {
 		// before and after are the Services that are left out.
 		before, after []cluster.Key
 	}{
-		"all fit":                   {4 * size, func(*cluster.Tx) {}, first, nil, nil},
-		"a namespace has half":      {4*size - 1, func(*cluster.Tx) {}, first, []cluster.Key{second, last}, []cluster.Key{second, last}},
+		"all fit":              {4 * size, func(*cluster.Tx) {}, first, nil, nil},
+		"a namespace has half": {4*size - 1, func(*cluster.Tx) {}, first, []cluster.Key{second, last}, []cluster.Key{second, last}},
+		"a namespace has more while all fit": {
+			3 * size, func(tx *cluster.Tx) { tx.Delete(cluster.KindService, other) }, other, []cluster.Key{second, last}, nil,
+		},
 		"none fits":                 {size, func(*cluster.Tx) {}, first, []cluster.Key{first, second, other, last}, []cluster.Key{first, second, other, last}},
 		"one goes, and another has": {2 * size, func(tx *cluster.Tx) { tx.Delete(cluster.KindService, first) }, first, []cluster.Key{second, last}, []cluster.Key{last}},
 		"one shrinks, and another has": {

@@ -121,7 +121,7 @@ func (p *pace) next(began, ended time.Time) time.Time {
 		p.even = began
 	}
 	p.even = p.even.Add(share * ended.Sub(began))
-	if last := began.Add(burst + maxRest); p.even.After(last) {
+	if last := ended.Add(burst + maxRest); p.even.After(last) {
 		p.even = last
 	}
 	next := began.Add(interval)

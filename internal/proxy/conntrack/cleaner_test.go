@@ -121,7 +121,7 @@ func TestCleanerLooks(t *testing.T) {
 				c.Changed(dns)
 				time.Sleep(time.Hour)
 			},
-			want: []string{"0s IPv4 [10.96.0.10:53/udp]", "1s IPv4 [10.96.0.10:53/udp]", "2.1s IPv4 [10.96.0.10:53/udp]"},
+			want: []string{"0s IPv4 [10.96.0.10:53/udp]", "2s IPv4 [10.96.0.10:53/udp]", "4s IPv4 [10.96.0.10:53/udp]"},
 		},
 		"passes that take long follow one another for a while, and then are a tenth of the time": {
 			happens: func(c *Cleaner, f *fakeTable) {
@@ -136,6 +136,16 @@ func TestCleanerLooks(t *testing.T) {
 				"700ms IPv4 [10.96.0.10:53/udp]", "1.6s IPv4 [10.96.0.10:53/udp]", "2.5s IPv4 [10.96.0.10:53/udp]",
 				"3.4s IPv4 [10.96.0.10:53/udp]",
 			},
+		},
+		"a second of rest follows a pass that takes longer than 100 ms": {
+			happens: func(c *Cleaner, f *fakeTable) {
+				f.set(nil, 500*time.Millisecond)
+				for range 400 {
+					c.Changed(dns)
+					time.Sleep(10 * time.Millisecond)
+				}
+			},
+			want: []string{"0s IPv4 [10.96.0.10:53/udp]", "1.5s IPv4 [10.96.0.10:53/udp]", "3s IPv4 [10.96.0.10:53/udp]"},
 		},
 		"each family is a pass": {
 			happens: func(c *Cleaner, _ *fakeTable) {

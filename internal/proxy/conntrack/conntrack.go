@@ -25,15 +25,18 @@ import (
 // changes that follow one another fast share passes.
 const interval = 100 * time.Millisecond
 
-// share is which part of the time passes take at most in the long run: one in share. A pass walks
-// all buckets of the kernel's table, for 10 ms where there are 262,144, and longer if they are full.
+// share is which part of the time passes of up to 100 ms take at most in the long run: one in share;
+// maxRest says what holds for longer ones. A pass walks all buckets of the kernel's table, for 10 ms
+// where there are 262,144, and longer if they are full.
 const share = 10
 
 // burst is for how long passes may go on at intervals before they have to take their share only, so
 // that a few changes do not wait for one another.
 const burst = 2 * time.Second
 
-// maxRest is the longest time that a change waits because of passes before it.
+// maxRest is the longest time that a change waits after the end of a pass. Passes of up to 100 ms need
+// less rest to take their share only. In the long run, longer ones take more than their share, and
+// each is followed by a rest of maxRest.
 const maxRest = time.Second
 
 // maxBackoff is the longest time until a failed pass is repeated.

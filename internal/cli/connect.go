@@ -20,6 +20,9 @@ import (
 // parseTarget parses HOST:PORT or HOST:PORT/PROTOCOL, of which HOST may be NAMESPACE/SERVICE, and
 // reports whether text has that form; other texts are names to resolve.
 func parseTarget(text string) (t connection.Target, ok bool, err error) {
+	if lacksPort(text) {
+		return t, true, fmt.Errorf("%q has no port, which a protocol needs, as in ADDRESS:PORT/udp", text)
+	}
 	rest, protocol, _ := strings.Cut(dotted(text), "/")
 	if strings.Count(rest, ":") != 1 && !strings.HasPrefix(rest, "[") || strings.Contains(text, "//") {
 		return t, false, nil // a name, an IPv6 address or a URL
@@ -38,6 +41,27 @@ func parseTarget(text string) (t connection.Target, ok bool, err error) {
 		return t, true, fmt.Errorf("protocol %q is not tcp, udp or sctp", protocol)
 	}
 	return t, true, nil
+}
+
+// lacksPort reports whether text is a host and a protocol without a port. NAMESPACE/udp is such a text:
+// a Service with the name of a protocol is written as udp.NAMESPACE.
+func lacksPort(text string) bool {
+	if strings.Contains(text, "//") {
+		return false // a URL
+	}
+	host, _, slash := strings.Cut(text, "/")
+	if slash && isAddress(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")) {
+		return true
+	}
+	end := strings.LastIndex(text, "/")
+	if end < 0 || strings.Contains(text[:end], ":") {
+		return false
+	}
+	switch strings.ToLower(text[end+1:]) {
+	case "tcp", "udp", "sctp":
+		return true
+	}
+	return false
 }
 
 // dotted returns a text that begins with NAMESPACE/SERVICE with SERVICE.NAMESPACE instead.

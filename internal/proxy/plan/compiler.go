@@ -74,19 +74,11 @@ func NewCompiler(node Node) *Compiler {
 // All compiles all Services, and returns the whole state.
 func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
 	*c = *NewCompiler(node)
-	older := func(a, b *cluster.Service) int {
-		return cmp.Or(cmp.Compare(age(a), age(b)), a.Compare(b.Key))
+	put := func(key cluster.Key, now Service) { c.put(key, v.Service(key), now) }
+	for s := range v.Services() {
+		put(s.Key, Compile(v, &c.node, s.Key))
 	}
-	for _, s := range slices.SortedFunc(v.Services(), older) { // who is first has room
-		c.put(s.Key, s, Compile(v, &c.node, s.Key))
-	}
-	out, in := c.misplaced()
-	for _, key := range out { // the others fit then
-		c.put(key, v.Service(key), withoutRoom(c.services[key].Size))
-	}
-	for _, key := range in {
-		c.put(key, v.Service(key), Compile(v, &c.node, key))
-	}
+	c.settle(v, put)
 	c.cidrs = serviceCIDRs(v)
 	s := &frontend.State{ServiceCIDRs: c.cidrs, Hairpins: slices.SortedFunc(maps.Keys(c.local), netip.Addr.Compare)}
 	for _, claim := range c.claims {
@@ -100,17 +92,23 @@ func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
 // returns what changed.
 func (c *Compiler) Apply(v *cluster.View, keys iter.Seq[cluster.Key]) *frontend.Changes {
 	was := state{make(map[frontend.Address]*frontend.Frontend), make(map[netip.Addr]bool)}
+	replace := func(key cluster.Key, now Service) { c.replace(v, key, now, &was) }
 	for key := range keys {
-		c.replace(v, key, Compile(v, &c.node, key), &was)
+		replace(key, Compile(v, &c.node, key))
 	}
+	c.settle(v, replace)
+	return c.changesSince(v, &was)
+}
+
+// settle puts the Services again that are left out or served and should not be.
+func (c *Compiler) settle(v *cluster.View, put func(cluster.Key, Service)) {
 	out, in := c.misplaced()
 	for _, key := range out { // the others fit then
-		c.replace(v, key, withoutRoom(c.services[key].Size), &was)
+		put(key, withoutRoom(c.services[key].Size))
 	}
 	for _, key := range in {
-		c.replace(v, key, Compile(v, &c.node, key), &was)
+		put(key, Compile(v, &c.node, key))
 	}
-	return c.changesSince(v, &was)
 }
 
 // state is what some addresses had.

@@ -75,11 +75,10 @@ func withoutRoom(size int) Service {
 // misplaced returns the Services that are to be left out and are not, and those that are and fit. It
 // looks at Services only if not all fit and one of them is another than before.
 func (c *Compiler) misplaced() (out, in []cluster.Key) {
-	if len(c.room.leftOut) == 0 || !c.room.disturbed {
-		c.room.disturbed = false
+	disturbed := c.room.disturbed
+	if c.room.disturbed = false; !disturbed || len(c.room.leftOut) == 0 {
 		return nil, nil
 	}
-	c.room.disturbed = false
 	if c.room.wanted <= c.room.most {
 		return nil, slices.Collect(maps.Keys(c.room.leftOut))
 	}

@@ -96,6 +96,7 @@ func (b *batch) addHostDeltas(n *node, packed string, gone bool) {
 // publishAdditions publishes PTR records and hosts, then the subtrees that
 // exist after the change, deepest first.
 func (b *batch) publishAdditions() {
+	b.db.batches.Add(1)
 	applyDeltas(&b.db.pointers, b.pointers, func(addr netip.Addr, old, all []pointer) {
 		arrangePointers(all, addr)
 		if z := b.db.zoneOf(addr); z != nil && !sameAnswer(old, all, addr) {

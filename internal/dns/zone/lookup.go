@@ -54,7 +54,7 @@ type Scratch struct {
 // 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 	for range maxAttempts {
-		before := db.generation.Load()
+		batches, before := db.batches.Load(), db.generation.Load()
 		a := db.lookupOnce(s, qname, qtype)
 		if a.Outcome != NXDomain || db.generation.Load() == before {
 			return a
@@ -62,7 +62,14 @@ func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 		// The data changed during the lookup: the name may have been added
 		// after it was searched and its denial published after that (see
 		// Apply). Whether stale metadata was present is part of the denial,
-		// too.
+		// too. If the name is still missing, and no second batch began, which
+		// could have deleted what the first added, it was missing all the time.
+		if again := db.lookupOnce(s, qname, qtype); again.Outcome != NXDomain {
+			return again
+		}
+		if db.batches.Load() == batches {
+			return a
+		}
 	}
 	return Answer{Outcome: Unanswered}
 }

@@ -203,6 +203,7 @@ func (c *Secondary) SetStale(aged *Stale) {
 	marks := *made.metadata
 	marks.Stale = aged
 	made.metadata = &marks
+	c.db.batches.Add(1)
 	c.db.publish(apex, &made)
 	c.zone.changed = false
 }

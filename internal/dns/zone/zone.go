@@ -36,6 +36,7 @@ type DB struct {
 	depths     [2]atomic.Int32 // see depth
 	pointers   index[pointer]  // PTR records
 	generation atomic.Uint64   // increases when published data changes
+	batches    atomic.Uint64   // increases before the first of the data that changes together is published
 	staleCount atomic.Int32    // number of published stale marks
 
 	mu      sync.Mutex // held by writers, and by readers that need one version

@@ -645,3 +645,26 @@ func TestLoadingIsNeverADenial(t *testing.T) {
 		}, func() { db.Apply(all) })
 	}
 }
+
+// TestLongChangesAnswer checks that names that do not exist are denied while a change of many
+// names is published.
+func TestLongChangesAnswer(t *testing.T) {
+	db := newDB(t, "example")
+	var states [2]zone.Changes
+	for i := range 20_000 {
+		name := fmt.Sprintf("s%d.svc.example", i)
+		states[0].Subtrees = append(states[0].Subtrees, change(name, addrs("192.0.2.1")))
+		states[1].Subtrees = append(states[1].Subtrees, change(name, addrs("192.0.2.2")))
+	}
+	lookups := 0
+	watch(func() {
+		lookups++
+		if a := lookup(db, "missing.example", dnswire.TypeA); a.Outcome != zone.NXDomain {
+			t.Errorf("lookup %d of a name that does not exist = %v, want NXDomain", lookups, a.Outcome)
+		}
+	}, func() {
+		for i := range 10 {
+			db.Apply(states[i%2])
+		}
+	})
+}

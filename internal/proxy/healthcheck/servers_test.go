@@ -43,6 +43,10 @@ type reported struct {
 	err     error
 }
 
+func (r reported) String() string {
+	return fmt.Sprintf("%s/%s: %v", r.service.Namespace, r.service.Name, r.err)
+}
+
 // node is a node with Servers that run, and addresses of its own on loopback, so that the same
 // ports are free for each test.
 type node struct {
@@ -223,7 +227,8 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	first, second, all := loopback(), loopback(), netip.IPv4Unspecified()
-	check := checks{ab: on(9377, 1)}
+	const port = 9378 // of no other test, since one step has it at all addresses
+	check := checks{ab: on(port, 1)}
 	for _, step := range []struct {
 		claim         string
 		addrs         []netip.Addr
@@ -237,8 +242,8 @@ func TestAddresses(t *testing.T) {
 		{"none", nil, "refused", "refused"},
 	} {
 		n.Update(State{Checks: check, Addresses: step.addrs})
-		n.wantAt(t, step.claim, first, map[uint16]string{9377: step.first})
-		n.wantAt(t, step.claim, second, map[uint16]string{9377: step.second})
+		n.wantAt(t, step.claim, first, map[uint16]string{port: step.first})
+		n.wantAt(t, step.claim, second, map[uint16]string{port: step.second})
 	}
 	if len(n.reports) > 0 {
 		t.Errorf("%v is reported", <-n.reports)

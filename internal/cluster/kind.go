@@ -23,6 +23,7 @@ const (
 	KindGateway
 	KindHTTPRoute
 	KindServiceCIDR
+	KindClusterNetworkPolicy
 	kinds // how many there are
 )
 
@@ -57,6 +58,10 @@ var (
 	Gateways        = declareFrontend(KindGateway, "Gateway")
 	HTTPRoutes      = declare(schema[*Route]{kind: KindHTTPRoute, name: "HTTPRoute", hosts: (*Route).hosts})
 	ServiceCIDRs    = declare(schema[*ServiceCIDR]{kind: KindServiceCIDR, name: "ServiceCIDR", scope: clusterScoped})
+
+	ClusterNetworkPolicies = declare(schema[*ClusterNetworkPolicy]{
+		kind: KindClusterNetworkPolicy, name: "ClusterNetworkPolicy", scope: clusterScoped,
+	})
 )
 
 func declareWorkload(k Kind, name string) *Table[*Workload] {

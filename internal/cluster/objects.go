@@ -199,6 +199,8 @@ type Node struct {
 	PodCIDRs []netip.Prefix
 	// Leaving: it is being deleted, or the cluster autoscaler is about to remove it.
 	Leaving bool
+	// Labels are nil where the source leaves them out.
+	Labels map[string]string
 }
 
 // ServiceCIDR is a ServiceCIDR: ranges that cluster IPs are allocated from.
@@ -284,5 +286,6 @@ func (n *Namespace) equal(o *Namespace) bool {
 func (n *Node) equal(o *Node) bool {
 	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) &&
 		n.Zone == o.Zone && n.Ready == o.Ready && n.ControlPlane == o.ControlPlane && n.MilliCPU == o.MilliCPU &&
-		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) && n.Leaving == o.Leaving
+		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) && n.Leaving == o.Leaving &&
+		maps.Equal(n.Labels, o.Labels)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -33,6 +34,7 @@ var Kinds = []Kind{
 	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
 	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
 	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
+	custom(declare(cluster.KindClusterNetworkPolicy, policy, "clusternetworkpolicies", ClusterNetworkPolicy)),
 }
 
 // The API groups that kinds are from.
@@ -45,6 +47,7 @@ var (
 
 	multicluster = Group{multiclusterVersion, addMulticluster}
 	gateway      = Group{gatewayVersion, addGateway}
+	policy       = Group{schema.GroupVersion(policyv1alpha2.GroupVersion), policyv1alpha2.Install}
 )
 
 // Group is a version of an API group.

@@ -179,6 +179,7 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 			node.PodCIDRs = append(node.PodCIDRs, p)
 		}
 	}
+	node.Labels = n.Labels
 	node.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "ToBeDeletedByClusterAutoscaler" // k8s.io/autoscaler, utils/taints
 	})

@@ -153,7 +153,7 @@ func (r *Reach) Allowed() bool { return r.Egress.Allowed && r.Ingress.Allowed }
 // Kubernetes, and counts as allowed.
 func (d *DNS) Reach(s *Set, from *End, p cluster.Protocol) Reach {
 	open := Reach{Egress: Verdict{Allowed: true}, Ingress: Verdict{Allowed: true}}
-	if from.HostNetwork || len(s.policies[from.Namespace]) == 0 && !d.restricted(s) {
+	if from.HostNetwork || len(s.tiers) == 0 && len(s.policies[from.Namespace]) == 0 && !d.restricted(s) {
 		return open
 	}
 	for i := range d.ends {

@@ -1,12 +1,18 @@
-// Package semantics evaluates NetworkPolicies.
+// Package semantics evaluates NetworkPolicies and ClusterNetworkPolicies.
 //
 // It implements networking.k8s.io/v1 as described on the page Network Policies of the
 // Kubernetes documentation: policies are additive, what no policy restricts is allowed,
-// and a connection needs the egress of its source and the ingress of its destination.
+// and a connection needs the egress of its source and the ingress of its destination. Traffic
+// between a Pod and its node is always allowed.
 // Where that page leaves it to the network plugin, this package does as most of them do:
 // policies do not apply to Pods with hostNetwork, selectors do not match those Pods as
 // peers, and addresses and ports of a policy are those of the Pod, not those of a Service,
-// because the destination is translated before policies apply.
+// because the destination is translated before policies apply. A Pod may connect to itself
+// through a Service.
+//
+// Of policy.networking.k8s.io/v1alpha2 the Admin tier is evaluated before, and the Baseline tier for
+// Pods that no NetworkPolicy selects in the direction. These apply to a Pod's connections with its
+// node and with itself, too (sigs.k8s.io/network-policy-api, issue 390).
 //
 // Everything here is a pure function of the model.
 package semantics
@@ -27,25 +33,45 @@ const nameLabel = "kubernetes.io/metadata.name"
 // End is one end of a connection: a Pod, a Pod template, or an address outside the
 // cluster.
 type End struct {
-	// Namespace is empty for an address outside the cluster.
+	// Namespace is empty for an address that is not a Pod's.
 	Namespace string
-	Labels    map[string]string
+	// Name is the Pod's name; empty for templates.
+	Name   string
+	Labels map[string]string
 	// Addrs are its addresses, if they are known.
 	Addrs []netip.Addr
+	// Names are the domain names of an address outside the cluster, in lower case without a dot at the
+	// end, as the client looked them up.
+	Names []string
 	// Ports are the ports of its containers, for policies with named ports.
 	Ports       []cluster.Port
 	HostNetwork bool
+	// Node is the node of a Pod, or whose address it is; empty if there is none, or it is not known.
+	Node string
 }
 
-// Set has the NetworkPolicies of a cluster.
+// isNode reports whether e is a node for policies: its address, or a Pod at it.
+func (e *End) isNode() bool { return e.Node != "" && (e.Namespace == "" || e.HostNetwork) }
+
+// Set has the policies of a cluster.
 type Set struct {
 	policies map[string][]*cluster.NetworkPolicy // by namespace, then sorted by name
-	labels   map[string]map[string]string        // of Namespaces
+	tiers    tiers
+	labels   map[string]map[string]string // of Namespaces
+	nodes    map[netip.Addr]*cluster.Node
 }
 
-// NewSet collects the NetworkPolicies of a view.
+// NewSet collects the policies of a view.
 func NewSet(v *cluster.View) *Set {
-	s := &Set{policies: make(map[string][]*cluster.NetworkPolicy), labels: make(map[string]map[string]string)}
+	s := &Set{
+		policies: make(map[string][]*cluster.NetworkPolicy), tiers: newTiers(v),
+		labels: make(map[string]map[string]string), nodes: make(map[netip.Addr]*cluster.Node),
+	}
+	for n := range v.Nodes() {
+		for _, a := range n.Addresses {
+			s.nodes[a] = n
+		}
+	}
 	for p := range v.NetworkPolicies() {
 		s.policies[p.Namespace] = append(s.policies[p.Namespace], p)
 	}
@@ -82,7 +108,10 @@ func (s *Set) labelsOf(namespace string) map[string]string {
 // Verdict is the result for one direction of a connection.
 type Verdict struct {
 	Allowed bool
-	// Policies are those that apply, ordered by name; none if nothing restricts.
+	// Decider is the rule of a ClusterNetworkPolicy that decided, if one did; the other fields are
+	// empty then.
+	Decider TierRule
+	// Policies are the NetworkPolicies that apply, ordered by name; none if nothing restricts.
 	Policies []*cluster.NetworkPolicy
 	// Nearest is the rule that matches best, if it is not allowed.
 	Nearest NearestRule
@@ -110,6 +139,34 @@ const (
 // virtual IPs through which to is reached does not allow it: they are translated before
 // policies apply. They only tell which rule is nearest.
 func (s *Set) Egress(from, to *End, port cluster.Port, virtualIPs ...netip.Addr) Verdict {
+	return s.inTiers(egress, from, to, to, port, func() Verdict { return s.policyEgress(from, to, port, virtualIPs) })
+}
+
+// inTiers evaluates the tiers around NetworkPolicies for the Pod e, which connects to or from other.
+func (s *Set) inTiers(d direction, e, other, to *End, port cluster.Port, policies func() Verdict) Verdict {
+	if e.HostNetwork {
+		return Verdict{Allowed: true}
+	}
+	if v, final := s.decide(cluster.AdminTier, d, e, other, to, port); final {
+		return v
+	}
+	v := policies()
+	if len(v.Policies) > 0 {
+		if !v.Allowed && (other.isNode() && other.Node == e.Node || isSelf(e, other)) {
+			return Verdict{Allowed: true, Policies: v.Policies}
+		}
+		return v
+	}
+	if v, final := s.decide(cluster.BaselineTier, d, e, other, to, port); final {
+		return v
+	}
+	return v
+}
+
+// isSelf reports whether both ends are one Pod.
+func isSelf(a, b *End) bool { return a.Name != "" && a.Namespace == b.Namespace && a.Name == b.Name }
+
+func (s *Set) policyEgress(from, to *End, port cluster.Port, virtualIPs []netip.Addr) Verdict {
 	return s.evaluate(from, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Egress, p.EgressRules
 	},
@@ -148,6 +205,10 @@ func onlyVirtual(peers []cluster.PolicyPeer, virtualIPs []netip.Addr) bool {
 
 // Ingress evaluates whether to accepts a connection from from to a port of it.
 func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
+	return s.inTiers(ingress, to, from, to, port, func() Verdict { return s.policyIngress(to, from, port) })
+}
+
+func (s *Set) policyIngress(to, from *End, port cluster.Port) Verdict {
 	return s.evaluate(to, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Ingress, p.IngressRules
 	},
@@ -160,7 +221,7 @@ func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
 		})
 }
 
-// evaluate applies the policies for an end in one direction. The function direction
+// evaluate applies the NetworkPolicies for an end in one direction. The function direction
 // returns the rules of a policy, and whether it restricts that direction; allows reports
 // which parts of the connection a rule matches.
 func (s *Set) evaluate(
@@ -168,9 +229,6 @@ func (s *Set) evaluate(
 	direction func(*cluster.NetworkPolicy) (bool, []cluster.PolicyRule),
 	allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer match, ports bool),
 ) (v Verdict) {
-	if e.HostNetwork {
-		return Verdict{Allowed: true}
-	}
 	for _, p := range s.policies[e.Namespace] {
 		applies, rules := direction(p)
 		if !applies || !p.Pods.Selects(e.Labels) {
@@ -224,11 +282,11 @@ func covers(peer *cluster.PolicyPeer, addrs []netip.Addr) bool {
 }
 
 // portsAllow reports whether one of a rule's ports matches the port of the end. An empty
-// list matches all. A named port is that of a container.
+// list matches all. A named port is that of a container; without a protocol it is any.
 func portsAllow(ports []cluster.PolicyPort, to *End, port cluster.Port) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p cluster.PolicyPort) bool {
 		switch {
-		case p.Protocol != port.Protocol:
+		case p.Protocol != port.Protocol && p.Protocol != "":
 			return false
 		case p.Name != "":
 			return slices.ContainsFunc(to.Ports, func(own cluster.Port) bool {

@@ -77,6 +77,8 @@ var shortNames = map[cluster.Kind]string{
 	cluster.KindGateway:       "gtw",
 	cluster.KindHTTPRoute:     "",
 	cluster.KindServiceCIDR:   "",
+
+	cluster.KindClusterNetworkPolicy: "cnp",
 }
 
 // ShortName returns the short name of a kind, such as deploy, or "" if it has none.

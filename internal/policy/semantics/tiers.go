@@ -1,0 +1,114 @@
+package semantics
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// TierRule is a rule of a ClusterNetworkPolicy that decided on a connection.
+type TierRule struct {
+	Policy *cluster.ClusterNetworkPolicy // nil if none decided
+	Rule   int                           // its place among the policy's rules of that direction
+}
+
+// direction is the direction of a connection, seen from the Pod to which policies apply.
+type direction bool
+
+const (
+	ingress direction = false
+	egress  direction = true
+)
+
+func (d direction) tierRules(p *cluster.ClusterNetworkPolicy) []cluster.TierRule {
+	if d == egress {
+		return p.EgressRules
+	}
+	return p.IngressRules
+}
+
+// tiers are the ClusterNetworkPolicies of each tier, in the order of their evaluation: by priority and,
+// since the API leaves open which one of two with the same comes first, by name.
+type tiers map[cluster.Tier][]*cluster.ClusterNetworkPolicy
+
+func newTiers(v *cluster.View) tiers {
+	t := make(tiers)
+	for p := range cluster.ClusterNetworkPolicies.All(v) {
+		t[p.Tier] = append(t[p.Tier], p)
+	}
+	for _, of := range t {
+		slices.SortFunc(of, func(a, b *cluster.ClusterNetworkPolicy) int {
+			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	return t
+}
+
+// decide returns the verdict of a tier, and whether it is final. The connection is between the Pod e
+// and other, to a port of to, which is one of them.
+func (s *Set) decide(tier cluster.Tier, d direction, e, other, to *End, port cluster.Port) (v Verdict, final bool) {
+	for _, p := range s.tiers[tier] {
+		if len(d.tierRules(p)) == 0 || !s.selects(&p.Subject, e) {
+			continue
+		}
+		for i := range d.tierRules(p) {
+			r := &d.tierRules(p)[i]
+			action := r.Action
+			switch {
+			case r.Unknown && action == cluster.Accept:
+				continue
+			case r.Unknown: // a rule that is not understood must not let through what it may deny
+				action = cluster.Deny
+			case !s.tierPeers(r, other) || !portsAllow(r.Ports, to, port):
+				continue
+			}
+			if action == cluster.Pass {
+				return Verdict{}, false
+			}
+			return Verdict{Allowed: action == cluster.Accept, Decider: TierRule{p, i}}, true
+		}
+	}
+	return Verdict{}, false
+}
+
+// selects reports whether an end is one of Pods.
+func (s *Set) selects(pods *cluster.PodPeer, e *End) bool {
+	return !e.HostNetwork && e.Namespace != "" &&
+		pods.Namespaces.Selects(s.labelsOf(e.Namespace)) && pods.Pods.Selects(e.Labels)
+}
+
+// tierPeers reports whether one of a rule's peers is the end.
+func (s *Set) tierPeers(r *cluster.TierRule, e *End) bool {
+	return slices.ContainsFunc(r.Peers, func(peer cluster.TierPeer) bool {
+		switch {
+		case peer.Pods != nil:
+			return s.selects(peer.Pods, e)
+		case peer.Nodes != nil:
+			return slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool {
+				n := s.nodes[a]
+				return n != nil && peer.Nodes.Selects(n.Labels)
+			})
+		case len(peer.Networks) > 0 && len(e.Addrs) == 0: // it may be any
+			return r.Action == cluster.Accept
+		case len(peer.Networks) > 0:
+			return slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool {
+				return slices.ContainsFunc(peer.Networks, func(p netip.Prefix) bool { return p.Contains(a) })
+			})
+		}
+		return slices.ContainsFunc(e.Names, func(name string) bool {
+			return slices.ContainsFunc(peer.Domains, func(d string) bool { return inDomain(name, d) })
+		})
+	})
+}
+
+// inDomain reports whether a name is a domain name of a policy, or below its wildcard. Names are in
+// lower case and have no dot at the end.
+func inDomain(name, domain string) bool {
+	if parent, wildcard := strings.CutPrefix(domain, "*"); wildcard {
+		return len(name) > len(parent) && strings.HasSuffix(name, parent)
+	}
+	return name == domain
+}

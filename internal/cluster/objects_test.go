@@ -39,7 +39,7 @@ func TestKeyCompare(t *testing.T) {
 
 func TestKindString(t *testing.T) {
 	want := []string{"Namespace", "Service", "EndpointSlice", "Pod", "Node", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "NetworkPolicy",
-		"ServiceImport", "Ingress", "Gateway", "HTTPRoute", "ServiceCIDR"}
+		"ServiceImport", "Ingress", "Gateway", "HTTPRoute", "ServiceCIDR", "ClusterNetworkPolicy"}
 	if len(Kinds()) != len(want) {
 		t.Fatalf("Kinds() = %v, want %v", Kinds(), want)
 	}

@@ -34,7 +34,7 @@ var Kinds = []Kind{
 	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
 	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
 	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
-	custom(declare(cluster.KindClusterNetworkPolicy, policy, "clusternetworkpolicies", ClusterNetworkPolicy)),
+	custom(declare(cluster.KindClusterNetworkPolicy, clusterPolicy, "clusternetworkpolicies", ClusterNetworkPolicy)),
 }
 
 // The API groups that kinds are from.
@@ -45,9 +45,9 @@ var (
 	batch      = Group{batchv1.SchemeGroupVersion, batchv1.AddToScheme}
 	networking = Group{networkingv1.SchemeGroupVersion, networkingv1.AddToScheme}
 
-	multicluster = Group{multiclusterVersion, addMulticluster}
-	gateway      = Group{gatewayVersion, addGateway}
-	policy       = Group{schema.GroupVersion(policyv1alpha2.GroupVersion), policyv1alpha2.Install}
+	multicluster  = Group{multiclusterVersion, addMulticluster}
+	gateway       = Group{gatewayVersion, addGateway}
+	clusterPolicy = Group{schema.GroupVersion(policyv1alpha2.GroupVersion), policyv1alpha2.Install}
 )
 
 // Group is a version of an API group.

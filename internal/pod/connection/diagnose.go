@@ -453,35 +453,26 @@ func (t *try) policies() (outcome string) {
 		Ports:       subject.Spec.Ports,
 		HostNetwork: subject.Spec.HostNetwork,
 	}
+	if subject.Pod != nil {
+		from = semantics.EndOf(subject.Pod)
+	}
 	if t.Client.Addr.IsValid() {
 		from.Addrs = []netip.Addr{t.Client.Addr}
 	}
 	var why func()
 	for _, e := range t.verdict.Endpoints {
-		to := t.endOf(e.Addr())
-		if to == nil {
-			return Connected
-		}
+		to := semantics.EndAt(t.View, e.Addr())
 		port := cluster.Port{Protocol: cluster.Protocol(strings.ToUpper(t.at.Protocol.String())), Number: e.Port()}
 		out, in := set.Egress(from, to, port, t.at.Addr), set.Ingress(to, from, port)
 		if out.Allowed && in.Allowed {
 			return Connected
 		}
-		by, direction := in.Policies, "ingress"
+		by, direction := in, "ingress"
 		if !out.Allowed {
-			by, direction = out.Policies, "egress"
+			by, direction = out, "egress"
 		}
 		if why == nil {
-			why = func() {
-				t.add(
-					"network-policy",
-					fmt.Sprintf("add an %s rule for port %d to NetworkPolicy %s", direction, e.Port(), by[0].Key),
-					"NetworkPolicy %s does not allow %s to connect to %s",
-					by[0].Key,
-					subject,
-					e,
-				)
-			}
+			why = func() { t.denied(by, direction, e) }
 		}
 	}
 	if why == nil {
@@ -491,17 +482,16 @@ func (t *try) policies() (outcome string) {
 	return TimedOut
 }
 
-// endOf returns the Pod at an address; nil if it is not known.
-func (t *try) endOf(addr netip.Addr) *semantics.End {
-	for p := range t.View.Pods() {
-		if p.Finished || p.Spec == nil || !slices.Contains(p.IPs, addr) {
-			continue
-		}
-		return &semantics.End{
-			Namespace: p.Namespace, Labels: p.Labels, Addrs: p.IPs, Ports: p.Spec.Ports, HostNetwork: p.Spec.HostNetwork,
-		}
+// denied adds which policy denies the client to connect to an endpoint.
+func (t *try) denied(by semantics.Verdict, direction string, to netip.AddrPort) {
+	if p := by.Decider.Policy; p != nil {
+		rule := fmt.Sprintf("spec.%s[%d]", direction, by.Decider.Rule)
+		t.add("cluster-network-policy", "change the rule, or have one before it that accepts",
+			"%s of ClusterNetworkPolicy %s denies %s to connect to %s", rule, p.Name, &t.Client.Subject, to)
+		return
 	}
-	return nil
+	t.add("network-policy", fmt.Sprintf("add an %s rule for port %d to NetworkPolicy %s", direction, to.Port(), by.Policies[0].Key),
+		"NetworkPolicy %s does not allow %s to connect to %s", by.Policies[0].Key, &t.Client.Subject, to)
 }
 
 // wayInside returns how clients outside the cluster reach a Service.

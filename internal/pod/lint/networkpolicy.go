@@ -26,7 +26,7 @@ func (p *podChecker) reachesDNS() {
 		HostNetwork: p.subject.Spec.HostNetwork,
 	}
 	if p.subject.Pod != nil {
-		from.Addrs = p.subject.Pod.IPs
+		from = semantics.EndOf(p.subject.Pod)
 	}
 	policies := p.indexed().policies
 	if r := dns.Reach(policies, from, cluster.UDP); !r.Allowed() {
@@ -164,6 +164,12 @@ func (b *blockedDNS) mismatch() string {
 // reportBlocked reports the policies that deny the Pod's queries, with the nearest rule.
 func (p *podChecker) reportBlocked(b *blockedDNS) {
 	b.subject = p.subject
+	if d := b.verdict().Decider; d.Policy != nil {
+		p.add(b.rule, "", fmt.Sprintf("have a rule before it that accepts UDP and TCP port %d of the Pods of %s", b.Port, p.dnsName()),
+			"%s[%d] of clusternetworkpolicy %s denies the cluster DNS at %s port %d: %s",
+			b.field(), d.Rule, d.Policy.Name, b.protocol, b.Port, b.consequence())
+		return
+	}
 	if !b.ingress() && !p.dnsIsKnown() {
 		b.possible = semantics.PossibleDNSRule(b.Egress.Policies, b.protocol)
 	}

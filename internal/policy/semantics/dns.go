@@ -61,10 +61,7 @@ func podsOf(v *cluster.View, namespace string, selector map[string]string) (ends
 	}
 	slices.SortFunc(chosen, func(a, b *cluster.Pod) int { return a.Compare(b.Key) })
 	for _, p := range chosen {
-		ends = append(ends, End{
-			Namespace: p.Namespace, Labels: p.Labels, Addrs: p.IPs,
-			Ports: p.Spec.Ports, HostNetwork: p.Spec.HostNetwork,
-		})
+		ends = append(ends, *EndOf(p))
 	}
 	return ends
 }

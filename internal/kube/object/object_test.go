@@ -137,7 +137,8 @@ func TestNode(t *testing.T) {
 	told.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	told.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}
 	got, _ := Node(told)
-	if d := cmp.Diff(&cluster.Node{Name: "node-1.example", Zone: "a", ControlPlane: true, Ready: true, MilliCPU: 1500}, got); d != "" {
+	want := &cluster.Node{Name: "node-1.example", Zone: "a", ControlPlane: true, Ready: true, MilliCPU: 1500, Labels: told.Labels}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("Node with a zone and a status (-want +got)\n%s", d)
 	}
 	testRefusals(t, "Node", func() *corev1.Node { return node("192.0.2.1") }, Node, map[string]refusal[corev1.Node]{

@@ -12,6 +12,8 @@ type ClusterNetworkPolicy struct {
 	// IngressRules and EgressRules are in order: the first that matches decides. Without rules of
 	// a direction, the policy does not apply to it.
 	IngressRules, EgressRules []TierRule
+	// Audit: what it denies is logged instead, and the next rule is evaluated (AnnotationAudit).
+	Audit bool
 }
 
 // Ref returns kind and key.

@@ -69,7 +69,18 @@ type NetworkPolicy struct {
 	// rule of any policy allows there is denied.
 	Ingress, Egress           bool
 	IngressRules, EgressRules []PolicyRule
+	// Audit: what only this policy denies is logged instead (AnnotationAudit).
+	Audit bool
 }
+
+// Annotations of policies.
+const (
+	// AnnotationAudit, if it is "true", has a NetworkPolicy or ClusterNetworkPolicy log what it would deny.
+	AnnotationAudit = "portolan.dev/policy-audit"
+	// AnnotationEgressDomains allows a NetworkPolicy's Pods connections to the addresses of domain names:
+	// names and wildcards as in ClusterNetworkPolicies, separated by commas.
+	AnnotationEgressDomains = "portolan.dev/egress-domains"
+)
 
 // Ref returns kind and key.
 func (p *NetworkPolicy) Ref() Ref { return Ref{KindNetworkPolicy, p.Key} }
@@ -81,13 +92,15 @@ type PolicyRule struct {
 	Ports []PolicyPort
 }
 
-// PolicyPeer is either Pods or addresses. The Pods are those that Pods selects in
+// PolicyPeer is either Pods, addresses or domain names. The Pods are those that Pods selects in
 // the namespaces that Namespaces selects. Nil Namespaces is the policy's own; nil
 // Pods with Namespaces is all Pods there.
 type PolicyPeer struct {
 	Pods, Namespaces *Selector
-	Block            netip.Prefix // the zero Prefix when it is Pods
+	Block            netip.Prefix // the zero Prefix when it is not a block
 	Except           []netip.Prefix
+	// Domains are those of AnnotationEgressDomains, as in TierPeer; the other fields are zero then.
+	Domains []string
 }
 
 // PolicyPort is the ports of a protocol from Number to End, or the one called

@@ -1,0 +1,170 @@
+// Package ruleset is what policies are compiled into for one node: which packets of the node's own Pods
+// pass. It knows nothing of Kubernetes, so that the kernel can be programmed from it, and flows that
+// exist can be judged by it.
+//
+//	Ruleset
+//	  Pods    10.244.1.7 ──► chains "in-5f2a…", "out-91cc…"   the node's Pods; "" accepts all
+//	  Chains  in-5f2a…: Rules in order, the first that matches decides
+//	  Sets    pods-03be…: 10.244.1.9, 10.244.2.14             the peers that Rules name
+//
+// A packet is judged at its destination's address and port after translation, and at its source's
+// address before it is masqueraded. It needs the egress of a Pod of the node that sends it, and the
+// ingress of a Pod of the node that receives it.
+package ruleset
+
+import (
+	"iter"
+	"net/netip"
+)
+
+// Direction is the direction of packets that a Chain judges, seen from its Pod.
+type Direction uint8
+
+// The directions. The peer is the source for Ingress, the destination for Egress.
+const (
+	Ingress Direction = iota
+	Egress
+)
+
+// Protocol is the number of a transport protocol (IANA, Protocol Numbers).
+type Protocol uint8
+
+// The protocols that policies name.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// Kind is what the elements of a Set are.
+type Kind uint8
+
+// The kinds.
+const (
+	// Hosts has addresses.
+	Hosts Kind = iota
+	// Blocks has prefixes that do not overlap.
+	Blocks
+	// HostPorts has addresses, each with a protocol and a port.
+	HostPorts
+	// Resolved has addresses of domain names, which expire. Whoever resolves names fills it in the
+	// kernel; a Ruleset gives it no elements.
+	Resolved
+)
+
+// Set is the peers that a Rule can name, of both families. A set has a name by which it is known,
+// which is the same on each start of the same cluster and at most 31 octets long.
+type Set struct {
+	Kind Kind
+	// Comment says what is in it, for people; at most 120 octets of printable ASCII.
+	Comment string
+	// Domains are what a set of kind Resolved is for: names in lower case without a dot at the end, or
+	// "*." and a name for all names under it.
+	Domains []string
+}
+
+// Element is an element of a Set. For Hosts and HostPorts, Prefix is a whole address. Protocol and Port
+// are set for HostPorts only.
+type Element struct {
+	Prefix   netip.Prefix
+	Protocol Protocol
+	Port     uint16
+}
+
+// Chain is a list of Rules. Its name depends on its content, so that it never changes.
+type Chain struct {
+	Direction Direction
+	Comment   string // as of a Set
+	Rules     []Rule
+}
+
+// Rule matches packets by all that it has. A chain whose rules all fail to match accepts.
+type Rule struct {
+	// Peers is the Set with the peer's address, or for HostPorts with the destination's address,
+	// protocol and port; empty matches all.
+	Peers string
+	// Ports are those of the destination; none matches all packets, also of other protocols.
+	Ports []Ports
+	Where Where
+	// Action is what happens to what it matches.
+	Action Action
+	// Chain is where Goto goes on.
+	Chain string
+	// Reason is why, for the log of Deny and Report; at most 80 octets of printable ASCII without
+	// quotes.
+	Reason string
+}
+
+// Ports are the ports of a protocol from First to Last; 0 to 65535 is the whole protocol.
+type Ports struct {
+	Protocol    Protocol
+	First, Last uint16
+}
+
+// Where is what a Rule matches of the way of a packet.
+type Where uint8
+
+// The ways.
+const (
+	Anywhere Where = iota
+	// ToNode is packets from a Pod to its own node.
+	ToNode
+	// ToSelf is packets of a Pod to its own address.
+	ToSelf
+)
+
+// Action is what a Rule does.
+type Action uint8
+
+// The actions. All but Report end the chain.
+const (
+	Accept Action = iota
+	// Deny logs and drops.
+	Deny
+	// Report logs what a policy in audit mode would drop, and goes on with the next rule.
+	Report
+	// Goto goes on in another chain, and does not return.
+	Goto
+)
+
+// Pod has the chains that judge packets to and from an address of a Pod on the node; an empty name
+// accepts all.
+type Pod struct{ Ingress, Egress string }
+
+// Ruleset is all that a node's policies are compiled into. Its methods are not safe for concurrent use
+// with changes of it.
+type Ruleset interface {
+	// Sets are in no order; so are all others.
+	Sets() iter.Seq2[string, Set]
+	// Elements returns the elements of a set; none if there is no such set.
+	Elements(set string) iter.Seq[Element]
+	Chains() iter.Seq2[string, *Chain]
+	// Pods are the addresses of Pods on the node.
+	Pods() iter.Seq2[netip.Addr, Pod]
+	// Pod returns the chains of an address, and whether a Pod on the node has it.
+	Pod(netip.Addr) (Pod, bool)
+	// Ranges are what the node's Pods get addresses of, and do not overlap. Packets from or to an
+	// address in them that no Pod has are dropped.
+	Ranges() []netip.Prefix
+}
+
+// Delta is how a Ruleset changed. What is new is described by the Ruleset itself.
+type Delta struct {
+	// NewSets come with the elements that Elements of the Ruleset returns.
+	NewSets, GoneSets     []string
+	NewChains, GoneChains []string
+	// Elements are the changes of sets that were there before and still are.
+	Elements map[string]Change
+	// Pods are the addresses whose chains changed, came or went.
+	Pods []netip.Addr
+	// Ranges: they changed.
+	Ranges bool
+}
+
+// Change is how the elements of a Set changed.
+type Change struct{ Add, Remove []Element }
+
+// Empty reports whether nothing changed.
+func (d *Delta) Empty() bool {
+	return len(d.NewSets)+len(d.GoneSets)+len(d.NewChains)+len(d.GoneChains)+len(d.Elements)+len(d.Pods) == 0 && !d.Ranges
+}

@@ -88,6 +88,9 @@ const (
 	// ForProxy is what a node's service proxy needs of Services, EndpointSlices, Nodes and
 	// ServiceCIDRs.
 	ForProxy
+	// ForPolicy is ForProxy, and what a node's policies need of Pods, Namespaces, Nodes and the Services
+	// of DNS.
+	ForPolicy
 	// All is all that the model has fields for.
 	All
 )

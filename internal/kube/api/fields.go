@@ -28,6 +28,8 @@ func (c *Config) kept() map[string]fields {
 		return nil
 	case ForProxy:
 		return keptForProxy()
+	case ForPolicy:
+		return keptForPolicy()
 	}
 	// name, namespace, resourceVersion, annotations
 	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
@@ -129,6 +131,29 @@ func keptForProxy() map[string]fields {
 			2: whole, // spec
 		},
 	}
+}
+
+// keptForPolicy returns the fields that service proxies and policies need.
+func keptForPolicy() map[string]fields {
+	kept := keptForProxy()
+	// name, namespace, uid, resourceVersion, deletionTimestamp, labels, annotations
+	meta := fields{1: whole, 3: whole, 5: whole, 6: whole, 9: whole, 11: whole, 12: whole}
+	ports := fields{1: whole, 3: whole, 4: whole} // name, containerPort, protocol
+	kept[cluster.KindPod.String()] = fields{
+		1: meta,
+		2: { // spec
+			2:  {6: ports},       // containers: ports
+			10: whole,            // nodeName
+			11: whole,            // hostNetwork
+			16: whole, 17: whole, // hostname and subdomain, which are checked
+			20: {6: ports, 24: whole}, // initContainers: ports, restartPolicy
+		},
+		3: {1: whole, 6: whole, 12: whole}, // status: phase, podIP, podIPs
+	}
+	kept[cluster.KindNamespace.String()] = fields{1: meta}
+	service := kept[cluster.KindService.String()]
+	service[2][1][4], service[2][2] = whole, whole // spec: targetPort of ports, selector
+	return kept
 }
 
 // cut removes from a message, in place, the fields that are not kept. Nil fields

@@ -91,13 +91,24 @@ func fillForProxy(seed uint64, object any) {
 	}
 }
 
-// TestForProxyCutFields checks that removing unused fields does not change what service
-// proxies read.
-func TestForProxyCutFields(t *testing.T) {
+// TestForNodeCutFields checks that removing unused fields does not change what service
+// proxies and policies read.
+func TestForNodeCutFields(t *testing.T) {
 	t.Parallel()
+	checkCutFields(t, &Config{Detail: ForProxy}, proxyResources())
+	policy := proxyResources()
+	for _, r := range resources {
+		if r.Model == cluster.KindPod || r.Model == cluster.KindNamespace {
+			policy = append(policy, r)
+		}
+	}
+	checkCutFields(t, &Config{Detail: ForPolicy}, policy)
+}
+
+func checkCutFields(t *testing.T, cfg *Config, all []*resource) {
+	t.Helper()
 	const seeds = 500
-	cfg := &Config{Detail: ForProxy}
-	for _, r := range proxyResources() {
+	for _, r := range all {
 		kept, good := cfg.kept()[r.Model.String()], 0
 		if kept == nil {
 			t.Fatalf("%s: all fields are kept", r.Model)
@@ -181,7 +192,7 @@ func compared() cmp.Options {
 		cmp.AllowUnexported(compilation{}), cmpopts.EquateEmpty(),
 		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}),
 		cmpopts.SortSlices(func(a, b cluster.Node) bool { return a.Name < b.Name }),
-		cmpopts.IgnoreFields(cluster.Node{}, "Addresses", "Ready", "ControlPlane", "MilliCPU"),
+		cmpopts.IgnoreFields(cluster.Node{}, "Addresses", "Labels", "Ready", "ControlPlane", "MilliCPU"),
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/apitest"
@@ -178,8 +180,11 @@ func TestEveryKind(t *testing.T) {
 		if k.Model.Namespaced() {
 			o.SetNamespace("shop")
 		}
-		if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
-			slice.AddressType = discoveryv1.AddressTypeIPv4 // required
+		switch o := o.(type) { // what is required
+		case *discoveryv1.EndpointSlice:
+			o.AddressType = discoveryv1.AddressTypeIPv4
+		case *policyv1alpha2.ClusterNetworkPolicy:
+			o.Spec.Tier, o.Spec.Subject.Namespaces = policyv1alpha2.AdminTier, new(metav1.LabelSelector)
 		}
 		all = append(all, o)
 		w.api.Put(o)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"reflect"
+	"slices"
 	"time"
 	"unique"
 
@@ -121,7 +122,7 @@ func namespaceScopes(c *Config) []scope {
 // sliceScopes returns the scopes of EndpointSlices. Service proxies do not read those of
 // headless Services.
 func sliceScopes(c *Config) []scope {
-	if c.Detail == ForProxy {
+	if c.Detail == ForProxy || c.Detail == ForPolicy {
 		return namespaced(c, scope{labels: "!" + corev1.IsHeadlessService})
 	}
 	return namespaced(c, scope{})
@@ -149,8 +150,8 @@ func (r *resource) convert(o runtime.Object, cfg *Config) item {
 	case cfg.Detail == All:
 	case cfg.Detail == ForSlices:
 		trimForSlices(it.model)
-	case cfg.Detail == ForProxy:
-		trimForProxy(it.model)
+	case cfg.Detail == ForProxy, cfg.Detail == ForPolicy:
+		trimForNode(it.model, cfg)
 	case r.trim != nil:
 		r.trim(it.model, cfg)
 	}
@@ -251,19 +252,66 @@ func trimForSlices(model cluster.Object) {
 	}
 }
 
-// trimForProxy drops what service proxies don't need, such as all that Services that are not
+// trimForNode drops what service proxies and policies don't need, such as all that Services that are not
 // proxied have.
-func trimForProxy(model cluster.Object) {
+func trimForNode(model cluster.Object, cfg *Config) {
+	policy := cfg.Detail == ForPolicy
 	switch o := model.(type) {
 	case *cluster.Service:
+		selector, targets := o.Selector, o.Targets
 		trimServiceForProxy(o)
+		if policy && slices.ContainsFunc(o.Ports, func(p cluster.Port) bool { return p.Number == dnsPort }) {
+			o.Selector, o.Targets = selector, targets
+		}
 	case *cluster.EndpointSlice:
 		trimSliceForProxy(o)
 	case *cluster.Node:
-		*o = cluster.Node{
-			Name: o.Name, Zone: interned(o.Zone), InternalIPs: o.InternalIPs, PodCIDRs: o.PodCIDRs, Leaving: o.Leaving,
-		}
+		trimNodeForProxy(o, policy)
+	case *cluster.Namespace:
+		o.Labels = internLabels(o.Labels)
+	case *cluster.Pod:
+		trimPodForPolicy(o)
 	}
+}
+
+// dnsPort is the port of Services that answer DNS.
+const dnsPort = 53
+
+func trimNodeForProxy(n *cluster.Node, policy bool) {
+	of := *n
+	*n = cluster.Node{
+		Name: of.Name, Zone: interned(of.Zone), InternalIPs: of.InternalIPs, PodCIDRs: of.PodCIDRs, Leaving: of.Leaving,
+	}
+	if policy {
+		n.Labels, n.Addresses = internLabels(of.Labels), of.Addresses
+	}
+}
+
+func trimPodForPolicy(p *cluster.Pod) {
+	spec := plainPod
+	if ports := p.Spec.Ports; p.Spec.HostNetwork || len(ports) > 0 {
+		internPorts(ports)
+		spec = &cluster.PodSpec{HostNetwork: p.Spec.HostNetwork, Ports: ports}
+	}
+	*p = cluster.Pod{
+		Key: cluster.Key{Namespace: interned(p.Namespace), Name: p.Name}, Labels: internLabels(p.Labels), IPs: p.IPs,
+		Finished: p.Finished, Deleting: p.Deleting, Node: interned(p.Node), UID: p.UID, Spec: spec,
+	}
+}
+
+// plainPod is the spec of Pods without ports, which all share.
+var plainPod = new(cluster.PodSpec)
+
+// internLabels returns labels that share their texts with those of other objects; nil if there are none.
+func internLabels(labels map[string]string) map[string]string {
+	if len(labels) == 0 {
+		return nil
+	}
+	shared := make(map[string]string, len(labels))
+	for k, v := range labels {
+		shared[interned(k)] = interned(v)
+	}
+	return shared
 }
 
 func trimServiceForProxy(s *cluster.Service) {

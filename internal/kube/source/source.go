@@ -50,6 +50,8 @@ const (
 	Whole
 	// Proxy is the part that service proxies need.
 	Proxy
+	// Policy is Proxy, and the part that a node's policies need.
+	Policy
 )
 
 // Config configures a Source.
@@ -64,7 +66,7 @@ type Config struct {
 	Stdin io.Reader
 	Log   *slog.Logger
 
-	// Node is the only Node that is read with the scope Proxy; empty is all.
+	// Node is the only Node that is read; empty is all.
 	Node string
 	// Context is the context of the kubeconfig; empty is its current context.
 	Context string
@@ -205,7 +207,7 @@ func (s *Source) newManifests() *manifest.Source {
 	cfg := manifest.Config{
 		Path:     s.cfg.Settings.Manifests,
 		Whole:    s.cfg.Scope == Whole,
-		AllKinds: s.cfg.Scope == Proxy,
+		AllKinds: s.cfg.Scope == Proxy || s.cfg.Scope == Policy,
 		Stdin:    s.cfg.Stdin,
 		Store:    s.cfg.Store,
 		Log:      s.cfg.Log,
@@ -289,6 +291,8 @@ func (s *Source) detail() api.Detail {
 		return api.All
 	case s.cfg.Scope == Proxy:
 		return api.ForProxy
+	case s.cfg.Scope == Policy:
+		return api.ForPolicy
 	case s.cfg.Scope == Slices:
 		return api.ForSlices
 	case s.cfg.Settings.DNS.EndpointPodNames:

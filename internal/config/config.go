@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/kube/admission"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/kube/simulate"
+	policy "portolan.dev/portolan/internal/policy/settings"
 	proxy "portolan.dev/portolan/internal/proxy/settings"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 	Webhook    kube.Webhook    `yaml:"webhook"`
 	Controller kube.Controller `yaml:"controller"`
 	Proxy      proxy.Proxy     `yaml:"proxy"`
+	Policy     policy.Policy   `yaml:"policy"`
 }
 
 // Admin is the section of the HTTP server for health, metrics and dumps.
@@ -75,13 +77,14 @@ func Default() Config {
 		Webhook:    kube.DefaultWebhook(),
 		Controller: kube.DefaultController(),
 		Proxy:      proxy.Default(),
+		Policy:     policy.Default(),
 	}
 }
 
 // Keys returns the description of every key and section, in the order of the file.
 func Keys() key.Table {
 	return slices.Concat(
-		manifestsKeys, kube.Keys, processKeys, dns.Keys, dns.NodeKeys, kube.WebhookKeys, kube.ControllerKeys, proxy.Keys)
+		manifestsKeys, kube.Keys, processKeys, dns.Keys, dns.NodeKeys, kube.WebhookKeys, kube.ControllerKeys, proxy.Keys, policy.Keys)
 }
 
 // Validate checks what can be checked without side effects. Its errors name the key.
@@ -99,6 +102,7 @@ type Compiled struct {
 	Webhook    admission.Config
 	Controller kube.CompiledController
 	Proxy      proxy.Compiled
+	Policy     policy.Compiled
 }
 
 // Compile checks the configuration and returns it in the types of the packages that use
@@ -132,6 +136,9 @@ func (c *Config) Compile() (*Compiled, error) {
 		return nil, err
 	}
 	if made.Proxy, err = c.Proxy.Compile(); err != nil {
+		return nil, err
+	}
+	if made.Policy, err = c.Policy.Compile(); err != nil {
 		return nil, err
 	}
 	return made, nil

@@ -18,7 +18,7 @@ import (
 
 // Node is the section of the agent on each node.
 type Node struct {
-	// Parts are what the agent does: dns, proxy or both. The following fields are for dns.
+	// Parts are what the agent does. The following fields are for dns.
 	Parts []string `yaml:"parts"`
 	// Mode is secondary or cache.
 	Mode string `yaml:"mode"`
@@ -67,9 +67,13 @@ func DefaultNode() Node {
 
 // The parts of the agent on a node.
 const (
-	PartDNS   = "dns"   // answers Pods
-	PartProxy = "proxy" // delivers packets for Services, see package proxy/settings
+	PartDNS    = "dns"    // answers Pods
+	PartProxy  = "proxy"  // delivers packets for Services, see package proxy/settings
+	PartPolicy = "policy" // drops what policies do not allow, see package policy/settings
 )
+
+// Parts are all of them.
+func Parts() []string { return []string{PartDNS, PartProxy, PartPolicy} }
 
 // Has reports whether the agent has a part.
 func (n *Node) Has(part string) bool { return slices.Contains(n.Parts, part) }
@@ -133,12 +137,12 @@ func (n *Node) Compile(dns *Compiled) (CompiledNode, error) {
 
 func (n *Node) compileParts(*CompiledNode, *Compiled) error {
 	if len(n.Parts) == 0 {
-		return key.Errorf("node.parts", "no part; there are %s and %s", PartDNS, PartProxy)
+		return key.Errorf("node.parts", "no part; there are %s", strings.Join(Parts(), ", "))
 	}
 	for i, part := range n.Parts {
 		switch {
-		case part != PartDNS && part != PartProxy:
-			return key.ItemErrorf("node.parts", i, "%q is not %s or %s", part, PartDNS, PartProxy)
+		case !slices.Contains(Parts(), part):
+			return key.ItemErrorf("node.parts", i, "%q is not one of %s", part, strings.Join(Parts(), ", "))
 		case slices.Contains(n.Parts[:i], part):
 			return key.ItemErrorf("node.parts", i, "%s is given twice", part)
 		}

@@ -150,7 +150,9 @@ func isDomainLabel(label string) bool {
 }
 
 // tierPort converts a protocol with its ports.
-func tierPort(p *policyv1alpha2.ClusterNetworkPolicyProtocol) (port cluster.PolicyPort, known bool, errs field.ErrorList) {
+func tierPort(
+	p *policyv1alpha2.ClusterNetworkPolicyProtocol,
+) (port cluster.PolicyPort, known bool, errs field.ErrorList) {
 	var ports *policyv1alpha2.Port
 	var of string
 	switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/ctnetlink"
 )
 
 // Cleaner deletes entries of stale flows.
@@ -24,20 +25,20 @@ type Cleaner struct {
 type table interface {
 	// clean deletes the stale entries of one scope and returns their number.
 	clean(scope, targets) (deleted int, err error)
-	close() error
+	Close() error
 }
 
 // scope is which entries can be read with one filter.
 type scope struct {
-	family   Family
+	family   ctnetlink.Family
 	protocol frontend.Protocol
 }
 
 func scopeOf(a frontend.Address) scope {
 	if a.Addr.Is4() {
-		return scope{IPv4, a.Protocol}
+		return scope{ctnetlink.IPv4, a.Protocol}
 	}
-	return scope{IPv6, a.Protocol}
+	return scope{ctnetlink.IPv6, a.Protocol}
 }
 
 // protocols are in the order in which their entries are read.
@@ -149,7 +150,7 @@ func (r *runner) work() {
 	jobs := r.cleaner.queue.due(began)
 	r.cleaner.mu.Unlock()
 	scopes := jobs.scopes()
-	err := errors.Join(r.pass(IPv4, scopes), r.pass(IPv6, scopes))
+	err := errors.Join(r.pass(ctnetlink.IPv4, scopes), r.pass(ctnetlink.IPv6, scopes))
 	now := time.Now()
 	r.rested = r.pace.next(began, now)
 	again := now.Add(r.backoff(err))
@@ -180,7 +181,7 @@ func (r *runner) backoff(err error) time.Duration {
 }
 
 // pass deletes the stale entries of a family.
-func (r *runner) pass(f Family, scopes map[scope]targets) error {
+func (r *runner) pass(f ctnetlink.Family, scopes map[scope]targets) error {
 	p, looked := Pass{Family: f}, false
 	begin := time.Now()
 	for _, protocol := range protocols {
@@ -220,7 +221,7 @@ func (r *runner) clean(s scope, t targets) (deleted int, err error) {
 
 func (r *runner) close() {
 	if r.table != nil {
-		_ = r.table.close()
+		_ = r.table.Close()
 		r.table = nil
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/ctnetlink"
 )
 
 // fakeTable notes what is cleaned and when.
@@ -39,7 +40,7 @@ func (f *fakeTable) open() (table, error) {
 	return f, nil
 }
 
-func (f *fakeTable) close() error { return nil }
+func (f *fakeTable) Close() error { return nil }
 
 func (f *fakeTable) clean(s scope, all targets) (int, error) {
 	addresses := slices.SortedFunc(maps.Keys(all), frontend.Address.Compare)
@@ -248,10 +249,10 @@ func TestPassed(t *testing.T) {
 	if len(passes) != 4 {
 		t.Fatalf("passes: %+v, want 4", passes)
 	}
-	if want := (Pass{Family: IPv4, Duration: time.Millisecond, Deleted: 1}); passes[0] != want {
+	if want := (Pass{Family: ctnetlink.IPv4, Duration: time.Millisecond, Deleted: 1}); passes[0] != want {
 		t.Errorf("first pass: %+v, want %+v", passes[0], want)
 	}
-	if want := (Pass{Family: IPv6, Duration: 2 * time.Millisecond, Deleted: 2}); passes[1] != want {
+	if want := (Pass{Family: ctnetlink.IPv6, Duration: 2 * time.Millisecond, Deleted: 2}); passes[1] != want {
 		t.Errorf("second pass: %+v, want %+v", passes[1], want)
 	}
 	if !errors.Is(passes[2].Err, failure) {

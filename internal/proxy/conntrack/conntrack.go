@@ -9,7 +9,7 @@
 //
 //	Changed ──► queue.go:       which frontends are due
 //	            cleaner.go:     one pass for all of them
-//	            table_linux.go: reads the entries that the kernel's filter leaves, deletes
+//	            table.go:       reads the entries that the kernel's filter leaves, deletes
 //	            stale.go:       which are stale
 //
 // Sysctls are the settings of connection tracking that kube-proxy makes.
@@ -18,6 +18,8 @@ package conntrack
 import (
 	"log/slog"
 	"time"
+
+	"portolan.dev/portolan/internal/support/ctnetlink"
 )
 
 // interval is the time between two looks at a frontend: packets that were on their way when
@@ -42,23 +44,6 @@ const maxRest = time.Second
 // maxBackoff is the longest time until a failed pass is repeated.
 const maxBackoff = 10 * time.Second
 
-// Family is an IP family.
-type Family uint8
-
-// The families.
-const (
-	IPv4 Family = 4
-	IPv6 Family = 6
-)
-
-// String returns the family's name in Kubernetes, which kube-proxy's metrics have as label.
-func (f Family) String() string {
-	if f == IPv4 {
-		return "IPv4"
-	}
-	return "IPv6"
-}
-
 // Config configures a Cleaner.
 type Config struct {
 	// ResetTCP has TCP connections end that were made to endpoints at which they may not go on.
@@ -75,7 +60,7 @@ type Config struct {
 
 // Pass is one look at all entries of a family.
 type Pass struct {
-	Family   Family
+	Family   ctnetlink.Family
 	Duration time.Duration
 	// Deleted is the number of entries deleted.
 	Deleted int

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/ctnetlink"
 )
 
 // vips are the addresses of Services.
-var vips = map[Family]netip.Addr{IPv4: netip.MustParseAddr("10.96.0.10"), IPv6: netip.MustParseAddr("fd00:96::a")}
+var vips = map[ctnetlink.Family]netip.Addr{ctnetlink.IPv4: netip.MustParseAddr("10.96.0.10"), ctnetlink.IPv6: netip.MustParseAddr("fd00:96::a")}
 
 func front(at frontend.Address, to ...netip.AddrPort) *frontend.Frontend {
 	f := &frontend.Frontend{Address: at, Endpoints: to}
@@ -23,7 +24,7 @@ func front(at frontend.Address, to ...netip.AddrPort) *frontend.Frontend {
 // next returns the next cluster IP: packets to undefined ports of one are refused. The node's
 // address is one for all.
 func next(addr netip.Addr) netip.Addr {
-	if addr == nodeAddr[IPv4] || addr == nodeAddr[IPv6] {
+	if addr == nodeAddr[ctnetlink.IPv4] || addr == nodeAddr[ctnetlink.IPv6] {
 		return addr
 	}
 	return addr.Next()

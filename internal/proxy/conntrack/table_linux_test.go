@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/ctnetlink"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
@@ -82,7 +83,7 @@ func TestOnlyStaleEntriesAreDeleted(t *testing.T) {
 			want = append(want, entry{destination: f.to, replies: f.replies, zone: f.zone})
 		}
 	}
-	must(t, track(t, flows...))
+	must(t, track(flows...))
 	list := func() (all []entry) {
 		for _, f := range families {
 			for _, p := range protocols {
@@ -101,10 +102,10 @@ func TestOnlyStaleEntriesAreDeleted(t *testing.T) {
 		{Address: address(sctp, frontend.SCTP), Endpoints: endpoints(pod)},
 		{Address: address(vip, frontend.TCP), Endpoints: endpoints(pod)},
 	})
-	if p := w.pass(t); p.Family != IPv4 || p.Deleted != 5 {
+	if p := w.pass(t); p.Family != ctnetlink.IPv4 || p.Deleted != 5 {
 		t.Errorf("pass: %+v, want 5 deleted for IPv4", p)
 	}
-	if p := w.pass(t); p.Family != IPv6 || p.Deleted != 1 {
+	if p := w.pass(t); p.Family != ctnetlink.IPv6 || p.Deleted != 1 {
 		t.Errorf("pass: %+v, want 1 deleted for IPv6", p)
 	}
 	if p := w.pass(t); p.Deleted != 0 {
@@ -135,7 +136,6 @@ func TestFilters(t *testing.T) {
 	}
 	at := func(text string) frontend.Address { return address(text, frontend.UDP) }
 	must(t, track(
-		t,
 		flow{client: netip.MustParseAddrPort("10.244.1.9:1"), to: at("10.96.0.10:53"), replies: netip.MustParseAddrPort("10.244.1.7:5353")},
 		flow{client: netip.MustParseAddrPort("10.244.1.9:2"), to: at("10.96.0.10:54"), replies: netip.MustParseAddrPort("10.244.1.7:5353")},
 		flow{client: netip.MustParseAddrPort("10.244.1.9:3"), to: at("10.96.0.11:53"), replies: netip.MustParseAddrPort("10.244.1.7:5353")},
@@ -145,29 +145,27 @@ func TestFilters(t *testing.T) {
 		flow{client: netip.MustParseAddrPort("[fd00::9]:3"), to: at("[fd00:96::b]:53"), replies: netip.MustParseAddrPort("[fd00::7]:5353")},
 	))
 	tests := map[string]struct {
-		family Family
+		family ctnetlink.Family
 		common common
 		want   []string
 	}{
-		"one protocol":               {IPv4, common{}, []string{"10.96.0.10:53/udp", "10.96.0.10:54/udp", "10.96.0.11:53/udp"}},
-		"one address":                {IPv4, common{addr: vips[IPv4]}, []string{"10.96.0.10:53/udp", "10.96.0.10:54/udp"}},
-		"one port":                   {IPv4, common{port: 53}, []string{"10.96.0.10:53/udp", "10.96.0.11:53/udp"}},
-		"one address and port":       {IPv4, common{addr: vips[IPv4], port: 53}, []string{"10.96.0.10:53/udp"}},
-		"IPv6: one address and port": {IPv6, common{addr: vips[IPv6], port: 53}, []string{"[fd00:96::a]:53/udp", "[fd00:96::b]:53/udp"}}, // the address is not compared
-		"IPv6: one address":          {IPv6, common{addr: vips[IPv6]}, []string{"[fd00:96::a]:53/udp", "[fd00:96::a]:54/udp", "[fd00:96::b]:53/udp"}},
+		"one protocol":               {ctnetlink.IPv4, common{}, []string{"10.96.0.10:53/udp", "10.96.0.10:54/udp", "10.96.0.11:53/udp"}},
+		"one address":                {ctnetlink.IPv4, common{addr: vips[ctnetlink.IPv4]}, []string{"10.96.0.10:53/udp", "10.96.0.10:54/udp"}},
+		"one port":                   {ctnetlink.IPv4, common{port: 53}, []string{"10.96.0.10:53/udp", "10.96.0.11:53/udp"}},
+		"one address and port":       {ctnetlink.IPv4, common{addr: vips[ctnetlink.IPv4], port: 53}, []string{"10.96.0.10:53/udp"}},
+		"IPv6: one address and port": {ctnetlink.IPv6, common{addr: vips[ctnetlink.IPv6], port: 53}, []string{"[fd00:96::a]:53/udp", "[fd00:96::b]:53/udp"}}, // the address is not compared
+		"IPv6: one address":          {ctnetlink.IPv6, common{addr: vips[ctnetlink.IPv6]}, []string{"[fd00:96::a]:53/udp", "[fd00:96::a]:54/udp", "[fd00:96::b]:53/udp"}},
 	}
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			opened, err := openTable()
+			table, err := ctnetlink.Open()
 			must(t, err)
-			defer opened.close()
-			table := opened.(*netlinkTable)
+			defer table.Close()
 			var got []string
-			message := appendFilter(table.message(unix.NLM_F_DUMP, msgGet, tt.family), scope{tt.family, frontend.UDP}, tt.common)
-			must(t, table.dump(sized(message), func(attributes []byte) {
-				f := parse(attributes)
-				got = append(got, f.destination.String())
+			must(t, table.Each(filter(scope{tt.family, frontend.UDP}, tt.common), func(found *ctnetlink.Entry) {
+				e := entryOf(found)
+				got = append(got, e.destination.String())
 			}))
 			if slices.Sort(got); !slices.Equal(got, tt.want) {
 				t.Errorf("filter %+v returns %q, want %q", tt.common, got, tt.want)
@@ -184,28 +182,24 @@ func TestNewFlowIsNotDeleted(t *testing.T) {
 		return
 	}
 	f := flow{client: netip.MustParseAddrPort("10.244.1.9:1"), to: address("10.96.0.10:53", frontend.UDP), replies: netip.MustParseAddrPort("10.244.1.7:5353")}
-	must(t, track(t, f))
-	opened, err := openTable()
+	must(t, track(f))
+	table, err := ctnetlink.Open()
 	must(t, err)
-	table := opened.(*netlinkTable)
-	defer table.close()
-	read := func() (identity []byte) {
-		must(t, table.dump(sized(table.message(unix.NLM_F_DUMP, msgGet, IPv4)), func(attributes []byte) {
-			f := parse(attributes)
-			identity = f.identity(nil)
-		}))
+	defer table.Close()
+	read := func() (identity ctnetlink.Identity) {
+		must(t, table.Each(ctnetlink.Filter{Family: ctnetlink.IPv4}, func(e *ctnetlink.Entry) { identity = e.Identity() }))
 		return identity
 	}
-	remove := func(identity []byte, want int) {
+	remove := func(identity ctnetlink.Identity, want int) {
 		t.Helper()
-		if removed, err := table.remove(IPv4, [][]byte{identity}); removed != want || err != nil {
-			t.Errorf("remove(%x) = %d, %v, want %d, nil", identity, removed, err, want)
+		if removed, err := table.Delete(ctnetlink.IPv4, []ctnetlink.Identity{identity}); removed != want || err != nil {
+			t.Errorf("Delete(%x) = %d, %v, want %d, nil", identity, removed, err, want)
 		}
 	}
 	old := read()
 	remove(old, 1)
 	f.replies = netip.MustParseAddrPort("10.244.1.8:5353")
-	must(t, track(t, f))
+	must(t, track(f))
 	remove(old, 0)
 	remove(read(), 1)
 }
@@ -217,9 +211,9 @@ func TestManyStaleEntries(t *testing.T) {
 	if w == nil {
 		return
 	}
-	const n = 20*deletions + 1
+	const n = 2000 + 1
 	at, other := address("10.96.0.10:53", frontend.UDP), address("10.96.0.10:54", frontend.UDP)
-	must(t, track(t, append(numbered(n, at), numbered(n, other)...)...))
+	must(t, track(append(numbered(n, at), numbered(n, other)...)...))
 	w.cleaner.Changed([]Target{{Address: at, Endpoints: endpoints("10.244.1.7:5353")}})
 	if p := w.pass(t); p.Deleted != n {
 		t.Errorf("pass: %+v, want %d deleted", p, n)
@@ -241,14 +235,14 @@ func TestFullTable(t *testing.T) {
 	if w == nil {
 		return
 	}
-	a := serve(t, w.a, netip.AddrPortFrom(w.a.addr[IPv4], 5353))
-	b := serve(t, w.b, netip.AddrPortFrom(w.b.addr[IPv4], 5353))
-	at := frontend.Address{Addr: vips[IPv4], Protocol: frontend.UDP, Port: 53}
+	a := serve(t, w.a, netip.AddrPortFrom(w.a.addr[ctnetlink.IPv4], 5353))
+	b := serve(t, w.b, netip.AddrPortFrom(w.b.addr[ctnetlink.IPv4], 5353))
+	at := frontend.Address{Addr: vips[ctnetlink.IPv4], Protocol: frontend.UDP, Port: 53}
 	w.put(t, front(at, a.addr))
 	to := netip.AddrPortFrom(at.Addr, at.Port)
 	_, answers := talk(t, w.client, to)
 	until(t, "answers", func() bool { return answers.Load() > 20 })
-	err := track(t, numbered(limit(t), address("10.99.200.1:443", frontend.TCP))...)
+	err := track(numbered(limit(t), address("10.99.200.1:443", frontend.TCP))...)
 	if !errors.Is(err, unix.ENOMEM) {
 		t.Fatalf("filling the table: %v, want %v", err, unix.ENOMEM)
 	}
@@ -295,10 +289,10 @@ func BenchmarkPass(b *testing.B) {
 		library, err = netlink.NewHandle(unix.NETLINK_NETFILTER)
 		must(b, err)
 	})
-	defer opened.close()
+	defer opened.Close()
 	defer library.Close()
 	fill := func(to frontend.Address) {
-		within(b, alone, func() { must(b, track(b, numbered(50_000, to)...)) })
+		within(b, alone, func() { must(b, track(numbered(50_000, to)...)) })
 	}
 	udp, tcp := address("10.96.0.10:53", frontend.UDP), address("10.96.0.10:443", frontend.TCP)
 	udp2 := address("10.97.0.99:9", frontend.UDP)
@@ -309,7 +303,7 @@ func BenchmarkPass(b *testing.B) {
 			b.Run(name+"/"+of, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if n, err := opened.clean(scope{IPv4, frontend.UDP}, all); n != 0 || err != nil {
+					if n, err := opened.clean(scope{ctnetlink.IPv4, frontend.UDP}, all); n != 0 || err != nil {
 						b.Fatalf("clean: %d, %v", n, err)
 					}
 				}

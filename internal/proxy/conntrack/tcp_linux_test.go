@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/ctnetlink"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // listen accepts connections at an address of a place, answers what it reads, and resets none.
-func listen(t *testing.T, p place, f Family) netip.AddrPort {
+func listen(t *testing.T, p place, f ctnetlink.Family) netip.AddrPort {
 	t.Helper()
 	var l net.Listener
 	within(t, p, func() {

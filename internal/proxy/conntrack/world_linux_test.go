@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -11,10 +10,11 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/internal/support/ctnetlink"
+	"portolan.dev/portolan/internal/support/ctnetlink/ctnetlinktest"
 	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
@@ -36,13 +36,13 @@ type world struct {
 // place is a namespace with an address of each family.
 type place struct {
 	network *namespace.Network
-	addr    map[Family]netip.Addr
+	addr    map[ctnetlink.Family]netip.Addr
 }
 
 var (
 	// nodeAddr are the node's addresses.
-	nodeAddr = map[Family]netip.Addr{IPv4: netip.MustParseAddr("10.244.0.1"), IPv6: netip.MustParseAddr("fd00:244:0::1")}
-	families = []Family{IPv4, IPv6}
+	nodeAddr = map[ctnetlink.Family]netip.Addr{ctnetlink.IPv4: netip.MustParseAddr("10.244.0.1"), ctnetlink.IPv6: netip.MustParseAddr("fd00:244:0::1")}
+	families = []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6}
 )
 
 // onNode runs this test in a network namespace of its own. Outside of it it returns nil.
@@ -51,7 +51,7 @@ func onNode(t *testing.T, cfg Config) *world {
 	if !namespacetest.OnNode(t) {
 		return nil
 	}
-	namespacetest.SetUp(t, "lo", netip.PrefixFrom(nodeAddr[IPv4], 32), netip.PrefixFrom(nodeAddr[IPv6], 128))
+	namespacetest.SetUp(t, "lo", netip.PrefixFrom(nodeAddr[ctnetlink.IPv4], 32), netip.PrefixFrom(nodeAddr[ctnetlink.IPv6], 128))
 	w := &world{
 		client: attach(t, "client", 1), a: attach(t, "a", 2), b: attach(t, "b", 3), outside: attach(t, "outside", 4),
 		passes: make(chan Pass, 1000),
@@ -74,9 +74,9 @@ func onNode(t *testing.T, cfg Config) *world {
 // attach creates a namespace in the given network, connected to a device of the node.
 func attach(tb testing.TB, device string, network byte) place {
 	tb.Helper()
-	of := func(f Family, host byte) netip.Addr {
+	of := func(f ctnetlink.Family, host byte) netip.Addr {
 		bytes := nodeAddr[f].AsSlice()
-		if f == IPv4 {
+		if f == ctnetlink.IPv4 {
 			bytes[2], bytes[3] = network, host
 		} else {
 			bytes[5], bytes[15] = network, host
@@ -84,9 +84,9 @@ func attach(tb testing.TB, device string, network byte) place {
 		addr, _ := netip.AddrFromSlice(bytes)
 		return addr
 	}
-	gateways := []netip.Prefix{netip.PrefixFrom(of(IPv4, 1), 24), netip.PrefixFrom(of(IPv6, 1), 64)}
-	addr := map[Family]netip.Addr{IPv4: of(IPv4, 7), IPv6: of(IPv6, 7)}
-	peers := []netip.Prefix{netip.PrefixFrom(addr[IPv4], 24), netip.PrefixFrom(addr[IPv6], 64)}
+	gateways := []netip.Prefix{netip.PrefixFrom(of(ctnetlink.IPv4, 1), 24), netip.PrefixFrom(of(ctnetlink.IPv6, 1), 64)}
+	addr := map[ctnetlink.Family]netip.Addr{ctnetlink.IPv4: of(ctnetlink.IPv4, 7), ctnetlink.IPv6: of(ctnetlink.IPv6, 7)}
+	peers := []netip.Prefix{netip.PrefixFrom(addr[ctnetlink.IPv4], 24), netip.PrefixFrom(addr[ctnetlink.IPv6], 64)}
 	return place{namespacetest.Attach(tb, device, gateways, peers...), addr}
 }
 
@@ -227,91 +227,26 @@ type flow struct {
 }
 
 // track makes entries in the kernel, which hold as long as the test.
-func track(tb testing.TB, all ...flow) error {
-	tb.Helper()
-	opened, err := openTable()
-	must(tb, err)
-	t := opened.(*netlinkTable)
-	defer t.close()
-	for len(all) > 0 {
-		n := min(len(all), deletions)
-		var request []byte
-		for i, f := range all[:n] {
-			flags := uint16(unix.NLM_F_CREATE)
-			if i == n-1 {
-				flags |= unix.NLM_F_ACK
-			}
-			const msgNew = unix.NFNL_SUBSYS_CTNETLINK << 8
-			message := t.message(flags, msgNew, scopeOf(f.to).family)
-			request = append(request, sized(f.append(message))...)
-		}
-		if err := t.send(request); err != nil {
-			return err
-		}
-		for acknowledged := false; !acknowledged; {
-			data, err := t.receive()
-			if err != nil {
-				return err
-			}
-			m, _, err := nextReply(data)
-			if err != nil {
-				return err
-			}
-			if err := m.errno(); err != nil {
-				return err
-			}
-			acknowledged = m.sequence == t.sequence
-		}
-		all = all[n:]
+func track(all ...flow) error {
+	made := make([]ctnetlinktest.Flow, 0, len(all))
+	for _, f := range all {
+		made = append(made, ctnetlinktest.Flow{
+			Protocol: uint8(f.to.Protocol), Client: f.client, Destination: netip.AddrPortFrom(f.to.Addr, f.to.Port),
+			Replies: f.replies, Zone: f.zone,
+		})
 	}
-	return nil
-}
-
-func (f *flow) append(buf []byte) []byte {
-	tuple := func(kind uint16, source, destination netip.AddrPort) {
-		first := uint16(ipv4Source)
-		if source.Addr().Is6() {
-			first = ipv6Source
-		}
-		var at int
-		buf, at = openNested(buf, kind)
-		buf = appendNested(buf, tupleIP, attribute{first, source.Addr().AsSlice()}, attribute{first + 1, destination.Addr().AsSlice()})
-		buf = appendNested(
-			buf, tupleProtocol, attribute{protocolNumber, []byte{uint8(f.to.Protocol)}},
-			attribute{protocolSourcePort, binary.BigEndian.AppendUint16(nil, source.Port())},
-			attribute{protocolDestinationPort, binary.BigEndian.AppendUint16(nil, destination.Port())},
-		)
-		closeNested(buf, at)
-	}
-	tuple(attrOriginal, f.client, netip.AddrPortFrom(f.to.Addr, f.to.Port))
-	tuple(attrReply, f.replies, f.client)
-	const (
-		attrProtocolInfo, attrTimeout         = 4, 7
-		infoTCP, stateTCP, established        = 1, 1, 3
-		seenReply, assured, confirmed  uint32 = 1 << 1, 1 << 2, 1 << 3
-	)
-	buf = appendAttribute(buf, attrStatus, binary.BigEndian.AppendUint32(nil, seenReply|assured|confirmed))
-	buf = appendAttribute(buf, attrTimeout, binary.BigEndian.AppendUint32(nil, 3600))
-	if f.to.Protocol == frontend.TCP {
-		inner := appendAttribute(nil, stateTCP, []byte{established})
-		buf = appendNested(buf, attrProtocolInfo, attribute{infoTCP | unix.NLA_F_NESTED, inner})
-	}
-	if f.zone != 0 {
-		buf = appendAttribute(buf, attrZone, binary.BigEndian.AppendUint16(nil, f.zone))
-	}
-	return buf
+	return ctnetlinktest.Create(made...)
 }
 
 // tracked returns the entries of a scope.
 func tracked(tb testing.TB, s scope) (all []entry) {
 	tb.Helper()
-	opened, err := openTable()
+	t, err := ctnetlink.Open()
 	must(tb, err)
-	t := opened.(*netlinkTable)
-	defer t.close()
-	must(tb, t.dump(sized(t.message(unix.NLM_F_DUMP, msgGet, s.family)), func(attributes []byte) {
-		if found := parse(attributes); found.valid && scopeOf(found.destination) == s {
-			all = append(all, found.entry)
+	defer t.Close()
+	must(tb, t.Each(ctnetlink.Filter{Family: s.family}, func(found *ctnetlink.Entry) {
+		if e := entryOf(found); scopeOf(e.destination) == s {
+			all = append(all, e)
 		}
 	}))
 	return all

@@ -1,4 +1,4 @@
-package conntrack
+package ctnetlink
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
 // answerWithin is the longest wait for a message of the kernel.
@@ -20,19 +18,21 @@ const maxDump = 1 << 16
 // into the socket's buffer.
 const deletions = 100
 
-// netlinkTable is the table in the kernel. It is for one goroutine.
-type netlinkTable struct {
+// Table is the table in the kernel. It is for one goroutine.
+type Table struct {
 	socket   int
 	sequence uint32
 	buf      []byte
 }
 
-func openTable() (table, error) {
+// Open returns the table of the network namespace of the calling thread. After an error of a method
+// the kernel may have more answers for it: it is to be closed then.
+func Open() (*Table, error) {
 	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("netlink: open a socket: %w", err)
 	}
-	t := &netlinkTable{socket: socket, buf: make([]byte, maxDump)}
+	t := &Table{socket: socket, buf: make([]byte, maxDump)}
 	limit := unix.NsecToTimeval(answerWithin.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
@@ -40,46 +40,43 @@ func openTable() (table, error) {
 		unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 	)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("netlink: %w", err), t.close())
+		return nil, errors.Join(fmt.Errorf("netlink: %w", err), t.Close())
 	}
 	return t, nil
 }
 
-func (t *netlinkTable) close() error { return unix.Close(t.socket) }
+// Close closes the socket.
+func (t *Table) Close() error { return unix.Close(t.socket) }
 
-// clean reads the entries that the filter leaves, and then deletes the stale ones.
-func (t *netlinkTable) clean(s scope, all targets) (deleted int, err error) {
-	if s.protocol == frontend.TCP && !picksUpTCP() {
-		return 0, nil
-	}
-	var stale [][]byte
-	message := t.message(unix.NLM_F_DUMP, msgGet, s.family)
-	message = appendFilter(message, s, all.common())
-	err = t.dump(sized(message), func(attributes []byte) {
-		found := parse(attributes)
-		if found.valid && scopeOf(found.destination) == s && all.stale(&found.entry) {
-			stale = append(stale, found.identity(nil))
+// Each calls each for the entries that a Filter leaves. Its error wraps ErrInterrupted if some may
+// be missing.
+func (t *Table) Each(f Filter, each func(*Entry)) error {
+	err := t.dump(sized(appendFilter(t.message(unix.NLM_F_DUMP, msgGet, f.Family), &f)), func(attributes []byte) {
+		if e, ok := parse(attributes); ok {
+			each(&e)
 		}
 	})
-	if err != nil && !errors.Is(err, errInterrupted) {
-		return 0, fmt.Errorf("read the %s conntrack entries of %s: %w", s.family, s.protocol, err)
+	if err != nil {
+		return fmt.Errorf("read the %s conntrack entries: %w", f.Family, err)
 	}
-	for len(stale) > 0 {
-		n := min(len(stale), deletions)
-		gone, failure := t.remove(s.family, stale[:n])
-		if deleted += gone; failure != nil {
-			return deleted, fmt.Errorf("delete %s conntrack entries of %s: %w", s.family, s.protocol, failure)
-		}
-		stale = stale[n:]
-	}
-	return deleted, err
+	return nil
 }
 
-// errInterrupted says that the table was rebuilt while it was read: entries may be missing.
-var errInterrupted = errors.New("the conntrack table changed its size while it was read")
+// Delete deletes entries of a family, and returns how many there were still.
+func (t *Table) Delete(f Family, all []Identity) (deleted int, err error) {
+	for len(all) > 0 {
+		n := min(len(all), deletions)
+		gone, err := t.remove(f, all[:n])
+		if deleted += gone; err != nil {
+			return deleted, fmt.Errorf("delete %s conntrack entries: %w", f, err)
+		}
+		all = all[n:]
+	}
+	return deleted, nil
+}
 
 // dump sends a request and calls each for the attributes of each entry of the answer.
-func (t *netlinkTable) dump(request []byte, each func(attributes []byte)) error {
+func (t *Table) dump(request []byte, each func(attributes []byte)) error {
 	if err := t.send(request); err != nil {
 		return err
 	}
@@ -98,7 +95,7 @@ func (t *netlinkTable) dump(request []byte, each func(attributes []byte)) error 
 			switch {
 			case m.sequence != t.sequence:
 			case m.kind == unix.NLMSG_DONE && interrupted:
-				return errInterrupted
+				return ErrInterrupted
 			case m.kind == unix.NLMSG_DONE, m.kind == unix.NLMSG_ERROR:
 				return m.errno()
 			case len(m.data) >= sizeofNfgenmsg:
@@ -109,7 +106,7 @@ func (t *netlinkTable) dump(request []byte, each func(attributes []byte)) error 
 }
 
 // remove deletes entries by their identities and returns how many there were still.
-func (t *netlinkTable) remove(f Family, identities [][]byte) (removed int, err error) {
+func (t *Table) remove(f Family, identities []Identity) (removed int, err error) {
 	var request []byte
 	for _, identity := range identities {
 		message := append(t.message(unix.NLM_F_ACK, msgDelete, f), identity...)
@@ -145,7 +142,7 @@ func (t *netlinkTable) remove(f Family, identities [][]byte) (removed int, err e
 	return removed, nil
 }
 
-func (t *netlinkTable) send(request []byte) error {
+func (t *Table) send(request []byte) error {
 	for {
 		err := unix.Sendto(t.socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 		if err != unix.EINTR {
@@ -155,7 +152,7 @@ func (t *netlinkTable) send(request []byte) error {
 }
 
 // receive returns the next datagram of the kernel; it is valid until the next call.
-func (t *netlinkTable) receive() ([]byte, error) {
+func (t *Table) receive() ([]byte, error) {
 	for {
 		n, from, err := unix.Recvfrom(t.socket, t.buf, unix.MSG_TRUNC)
 		switch sender, _ := from.(*unix.SockaddrNetlink); {
@@ -174,7 +171,7 @@ func (t *netlinkTable) receive() ([]byte, error) {
 }
 
 // message returns the beginning of the next request.
-func (t *netlinkTable) message(flags, kind uint16, f Family) []byte {
+func (t *Table) message(flags, kind uint16, f Family) []byte {
 	t.sequence++
 	return newMessage(unix.NLM_F_REQUEST|flags, kind, t.sequence, f)
 }

@@ -1,4 +1,4 @@
-package conntrack
+package ctnetlink
 
 import (
 	"encoding/binary"
@@ -7,8 +7,6 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-
-	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
 // The messages (linux/netfilter/nfnetlink_conntrack.h, enum cntl_msg_types).
@@ -72,34 +70,37 @@ func sized(message []byte) []byte {
 	return message
 }
 
-// appendFilter has the kernel leave out entries that cannot be stale. Kernels before 5.8 (the
-// tuple) and 5.15 (the status) ignore it and return more. Addresses of IPv6 are not compared:
-// kernels, 6.18 among them, leave out the entries that have the address, and return the
-// others (net/netfilter/nf_conntrack_netlink.c, ctnetlink_filter_match_tuple).
-func appendFilter(buf []byte, s scope, c common) []byte {
+// appendFilter has the kernel leave out entries. Kernels before 5.8 (the tuple) and 5.15 (the status)
+// ignore it and return more. Addresses of IPv6 are not compared: kernels, 6.18 among them, leave out
+// the entries that have the address, and return the others (net/netfilter/nf_conntrack_netlink.c,
+// ctnetlink_filter_match_tuple).
+func appendFilter(buf []byte, f *Filter) []byte {
+	if f.Protocol == 0 {
+		return buf
+	}
 	compare := uint32(compareProtocol)
-	if s.family == IPv4 && c.addr.IsValid() {
+	if f.Family == IPv4 && f.Destination.IsValid() {
 		compare |= compareDestination
 	}
-	if c.port != 0 {
+	if f.DestinationPort != 0 {
 		compare |= compareDestinationPort
 	}
 	buf, filter := openNested(buf, attrFilter)
 	buf = appendAttribute(buf, filterOriginal, binary.NativeEndian.AppendUint32(nil, compare))
 	closeNested(buf, filter)
 
-	buf, tuple := openNested(buf, attrOriginal)
+	buf, original := openNested(buf, attrOriginal)
 	if compare&compareDestination != 0 {
-		buf = appendNested(buf, tupleIP, attribute{ipv4Destination, c.addr.AsSlice()})
+		buf = appendNested(buf, tupleIP, attribute{ipv4Destination, f.Destination.AsSlice()})
 	}
-	protocol := []attribute{{protocolNumber, []byte{uint8(s.protocol)}}}
-	if c.port != 0 {
-		protocol = append(protocol, attribute{protocolDestinationPort, binary.BigEndian.AppendUint16(nil, c.port)})
+	protocol := []attribute{{protocolNumber, []byte{f.Protocol}}}
+	if f.DestinationPort != 0 {
+		protocol = append(protocol, attribute{protocolDestinationPort, binary.BigEndian.AppendUint16(nil, f.DestinationPort)})
 	}
 	buf = appendNested(buf, tupleProtocol, protocol...)
-	closeNested(buf, tuple)
+	closeNested(buf, original)
 
-	if c.translated {
+	if f.Translated {
 		status := binary.BigEndian.AppendUint32(nil, statusTranslated)
 		buf = appendAttribute(buf, attrStatus, status)
 		buf = appendAttribute(buf, attrStatusMask, status)
@@ -107,87 +108,71 @@ func appendFilter(buf []byte, s scope, c common) []byte {
 	return buf
 }
 
-// found is an entry that the kernel returned. The slices are parts of its message.
-type found struct {
-	entry
-	valid           bool
-	reply, zone, id []byte
-}
-
-// identity appends the attributes by which the kernel finds the entry, and no other. The reply
-// has the endpoint: if the flow begins anew, at another endpoint, its entry has another reply.
-// Its ID may be the same: it is made of the entry's place in memory and the original tuple.
-func (f *found) identity(buf []byte) []byte {
-	buf = appendAttribute(buf, attrReply|unix.NLA_F_NESTED, f.reply)
-	if f.zone != nil {
-		buf = appendAttribute(buf, attrZone, f.zone)
+// Identity returns the entry's identity. Its reply has the endpoint: if the flow begins anew, at
+// another endpoint, its entry has another reply. Its ID may be the same: it is made of the entry's
+// place in memory and the original tuple.
+func (e *Entry) Identity() Identity {
+	buf := appendAttribute(nil, attrReply|unix.NLA_F_NESTED, e.reply)
+	if e.zone != nil {
+		buf = appendAttribute(buf, attrZone, e.zone)
 	}
-	return appendAttribute(buf, attrID, f.id)
+	return appendAttribute(buf, attrID, e.id)
 }
 
-// parse returns the entry with the attributes.
-func parse(attributes []byte) (f found) {
-	var original, replies tuple
+// parse returns the entry with the attributes, and whether it is whole.
+func parse(attributes []byte) (e Entry, ok bool) {
+	var zone uint16
 	for a := range each(attributes) {
 		switch a.kind {
 		case attrOriginal:
-			original = parseTuple(a.value)
+			e.Original, zone = parseTuple(a.value)
 		case attrReply:
-			f.reply, replies = a.value, parseTuple(a.value)
+			e.reply = a.value
+			e.Reply, _ = parseTuple(a.value)
 		case attrZone:
-			f.zone = a.value
-			f.entry.zone = number(a.value)
+			e.zone, e.Zone = a.value, number(a.value)
 		case attrID:
-			f.id = a.value
+			e.id = a.value
 		}
 	}
-	f.destination = frontend.Address{
-		Addr: original.destination, Protocol: original.protocol, Port: original.destinationPort,
+	if zone != 0 {
+		e.Zone = zone
 	}
-	f.replies = netip.AddrPortFrom(replies.source, replies.sourcePort)
-	if original.zone != 0 {
-		f.entry.zone = original.zone
-	}
-	f.valid = f.destination.Addr.IsValid() && f.replies.IsValid() && f.id != nil
-	return f
+	return e, e.Original.Destination.Addr().IsValid() && e.Reply.Source.Addr().IsValid() && e.id != nil
 }
 
-// tuple is one direction of a flow, as far as it counts here.
-type tuple struct {
-	source, destination         netip.Addr
-	sourcePort, destinationPort uint16
-	protocol                    frontend.Protocol
-	zone                        uint16
-}
-
-func parseTuple(attributes []byte) (t tuple) {
+// parseTuple returns one direction of a flow, and the zone of that direction.
+func parseTuple(attributes []byte) (t Tuple, zone uint16) {
+	var source, destination netip.Addr
+	var sourcePort, destinationPort uint16
 	for a := range each(attributes) {
 		switch a.kind {
 		case tupleZone:
-			t.zone = number(a.value)
+			zone = number(a.value)
 		case tupleIP:
 			for a := range each(a.value) {
 				switch a.kind {
 				case ipv4Source, ipv6Source:
-					t.source, _ = netip.AddrFromSlice(a.value)
+					source, _ = netip.AddrFromSlice(a.value)
 				case ipv4Destination, ipv6Destination:
-					t.destination, _ = netip.AddrFromSlice(a.value)
+					destination, _ = netip.AddrFromSlice(a.value)
 				}
 			}
 		case tupleProtocol:
 			for a := range each(a.value) {
 				switch {
 				case a.kind == protocolNumber && len(a.value) > 0:
-					t.protocol = frontend.Protocol(a.value[0])
+					t.Protocol = a.value[0]
 				case a.kind == protocolSourcePort:
-					t.sourcePort = number(a.value)
+					sourcePort = number(a.value)
 				case a.kind == protocolDestinationPort:
-					t.destinationPort = number(a.value)
+					destinationPort = number(a.value)
 				}
 			}
 		}
 	}
-	return t
+	t.Source, t.Destination = netip.AddrPortFrom(source, sourcePort), netip.AddrPortFrom(destination, destinationPort)
+	return t, zone
 }
 
 // number returns a number of 16 bits in network byte order; 0 if it is none.

@@ -80,8 +80,8 @@ type Chain struct {
 
 // Rule matches packets by all that it has. A chain whose rules all fail to match accepts.
 type Rule struct {
-	// Peers is the Set with the peer's address, or for HostPorts with the destination's address,
-	// protocol and port; empty matches all.
+	// Peers is the Set with the peer's address, or for HostPorts, which only chains for Egress have,
+	// with the destination's address, protocol and port; empty matches all.
 	Peers string
 	// Ports are those of the destination; none matches all packets, also of other protocols.
 	Ports []Ports
@@ -136,9 +136,16 @@ type Pod struct{ Ingress, Egress string }
 type Ruleset interface {
 	// Sets are in no order; so are all others.
 	Sets() iter.Seq2[string, Set]
+	// Set returns a set, and whether there is one.
+	Set(name string) (Set, bool)
 	// Elements returns the elements of a set; none if there is no such set.
 	Elements(set string) iter.Seq[Element]
+	// Contains reports whether an address is in a set, for HostPorts with the protocol and the port;
+	// false if there is no such set, or if it is of kind Resolved.
+	Contains(set string, addr netip.Addr, protocol Protocol, port uint16) bool
 	Chains() iter.Seq2[string, *Chain]
+	// Chain returns a chain, or nil.
+	Chain(name string) *Chain
 	// Pods are the addresses of Pods on the node.
 	Pods() iter.Seq2[netip.Addr, Pod]
 	// Pod returns the chains of an address, and whether a Pod on the node has it.

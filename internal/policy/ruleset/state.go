@@ -1,0 +1,154 @@
+package ruleset
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// State is a Ruleset in maps, without indexes of what the elements stand for.
+type State struct {
+	sets     map[string]Set
+	elements map[string]map[Element]struct{}
+	chains   map[string]*Chain
+	pods     map[netip.Addr]Pod
+	ranges   []netip.Prefix
+}
+
+// NewState returns a State with nothing in it.
+func NewState() *State {
+	return &State{
+		sets: make(map[string]Set), elements: make(map[string]map[Element]struct{}),
+		chains: make(map[string]*Chain), pods: make(map[netip.Addr]Pod),
+	}
+}
+
+// Copy returns a State equal to a Ruleset.
+func Copy(rs Ruleset) *State {
+	s := NewState()
+	d := Delta{Ranges: true}
+	for name := range rs.Sets() {
+		d.NewSets = append(d.NewSets, name)
+	}
+	for name := range rs.Chains() {
+		d.NewChains = append(d.NewChains, name)
+	}
+	for addr := range rs.Pods() {
+		d.Pods = append(d.Pods, addr)
+	}
+	s.Apply(&d, rs)
+	return s
+}
+
+// Apply changes s by d, which is how rs changed.
+func (s *State) Apply(d *Delta, rs Ruleset) {
+	for _, name := range d.GoneChains {
+		delete(s.chains, name)
+	}
+	for _, name := range d.GoneSets {
+		s.DeleteSet(name)
+	}
+	for _, name := range d.NewSets {
+		if set, ok := rs.Set(name); ok {
+			s.PutSet(name, set, slices.Collect(rs.Elements(name))...)
+		}
+	}
+	for name, c := range d.Elements {
+		for _, e := range c.Remove {
+			delete(s.elements[name], e)
+		}
+		for _, e := range c.Add {
+			s.elements[name][e] = struct{}{}
+		}
+	}
+	for _, name := range d.NewChains {
+		s.chains[name] = rs.Chain(name)
+	}
+	for _, addr := range d.Pods {
+		delete(s.pods, addr)
+		if pod, ok := rs.Pod(addr); ok {
+			s.pods[addr] = pod
+		}
+	}
+	if d.Ranges {
+		s.ranges = slices.Clone(rs.Ranges())
+	}
+}
+
+// PutSet adds a set, or replaces one and its elements.
+func (s *State) PutSet(name string, set Set, elements ...Element) {
+	s.sets[name], s.elements[name] = set, make(map[Element]struct{}, len(elements))
+	for _, e := range elements {
+		s.elements[name][e] = struct{}{}
+	}
+}
+
+// DeleteSet removes a set.
+func (s *State) DeleteSet(name string) {
+	delete(s.sets, name)
+	delete(s.elements, name)
+}
+
+// PutChain adds a chain, or replaces one.
+func (s *State) PutChain(name string, c *Chain) { s.chains[name] = c }
+
+// PutPod sets the chains of an address.
+func (s *State) PutPod(addr netip.Addr, pod Pod) { s.pods[addr] = pod }
+
+// SetRanges replaces the ranges.
+func (s *State) SetRanges(ranges ...netip.Prefix) { s.ranges = ranges }
+
+// Sets implements Ruleset.
+func (s *State) Sets() iter.Seq2[string, Set] { return maps.All(s.sets) }
+
+// Set implements Ruleset.
+func (s *State) Set(name string) (Set, bool) {
+	set, ok := s.sets[name]
+	return set, ok
+}
+
+// Elements implements Ruleset.
+func (s *State) Elements(set string) iter.Seq[Element] { return maps.Keys(s.elements[set]) }
+
+// Contains implements Ruleset.
+func (s *State) Contains(set string, addr netip.Addr, protocol Protocol, port uint16) bool {
+	in := s.elements[set]
+	switch s.sets[set].Kind {
+	case Hosts:
+		_, ok := in[Element{Prefix: Whole(addr)}]
+		return ok
+	case HostPorts:
+		_, ok := in[Element{Whole(addr), protocol, port}]
+		return ok
+	case Blocks:
+		for bits := range addr.BitLen() + 1 {
+			block, err := addr.Prefix(bits)
+			if _, ok := in[Element{Prefix: block}]; ok && err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Chains implements Ruleset.
+func (s *State) Chains() iter.Seq2[string, *Chain] { return maps.All(s.chains) }
+
+// Chain implements Ruleset.
+func (s *State) Chain(name string) *Chain { return s.chains[name] }
+
+// Pods implements Ruleset.
+func (s *State) Pods() iter.Seq2[netip.Addr, Pod] { return maps.All(s.pods) }
+
+// Pod implements Ruleset.
+func (s *State) Pod(addr netip.Addr) (Pod, bool) {
+	pod, ok := s.pods[addr]
+	return pod, ok
+}
+
+// Ranges implements Ruleset.
+func (s *State) Ranges() []netip.Prefix { return s.ranges }
+
+// Whole returns the prefix that has no other address.
+func Whole(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }

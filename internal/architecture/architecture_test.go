@@ -130,6 +130,7 @@ var arrows = []arrow{
 	{"pod/app", "kube/manifest", "problems of manifests are findings"},
 	{"pod/app", "kube/source", "findings stand in files that were read"},
 
+	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"policy", "cluster", "judges the model"},
 
 	{"proxy/plan", "cluster", "compiles the model"},
@@ -210,6 +211,8 @@ var libraries = []arrow{
 	{"internal/proxy/trace", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/proxy/nft", "github.com/google/nftables", "chains and rules"},
 	{"internal/proxy/nft", "github.com/mdlayher/netlink", "elements of maps, and a table that is owned by its socket"},
+	{"internal/support/nfnetlink", "github.com/mdlayher/netlink", "transactions of nftables, and lists"},
+	{"internal/support/nfnetlink", "golang.org/x/sys", "names of numbers, and system calls of sockets"},
 	{"internal/proxy/nft", "golang.org/x/sys", "names of numbers"},
 	{"internal/node/hostnet", "github.com/google/nftables", "the table of a node"},
 	{"internal/node/hostnet", "github.com/mdlayher/netlink", "a table that goes with its socket"},

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // Remove removes the tables with a name from the kernel, and those that a process left that was
@@ -65,11 +67,11 @@ func (t *Table) tables(f Family, condition func(name string) bool) (names []stri
 		return nil, err
 	}
 	for _, data := range all {
-		parts, err := attributes(data, unix.NFTA_TABLE_NAME)
+		parts, err := nfnetlink.Attributes(data, unix.NFTA_TABLE_NAME)
 		if err != nil {
 			return nil, err
 		}
-		if name := text(parts[0]); condition(name) {
+		if name := nfnetlink.Text(parts[0]); condition(name) {
 			names = append(names, name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // Connections returns how many connections there were to each destination, whatever became of
@@ -30,19 +31,19 @@ func Connections(cfg Config) (map[frontend.Address]uint64, error) {
 
 // parseCounter adds the counter of an element to counts.
 func parseCounter(data []byte, f Family, counts map[frontend.Address]uint64) error {
-	parts, err := attributes(data, unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_EXPR)
+	parts, err := nfnetlink.Attributes(data, unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_EXPR)
 	if err != nil {
 		return err
 	}
-	key, err := attributes(parts[0], unix.NFTA_DATA_VALUE)
+	key, err := nfnetlink.Attributes(parts[0], unix.NFTA_DATA_VALUE)
 	if err != nil {
 		return err
 	}
-	expression, err := attributes(parts[1], unix.NFTA_EXPR_DATA)
+	expression, err := nfnetlink.Attributes(parts[1], unix.NFTA_EXPR_DATA)
 	if err != nil {
 		return err
 	}
-	packets, err := attributes(expression[0], unix.NFTA_COUNTER_PACKETS)
+	packets, err := nfnetlink.Attributes(expression[0], unix.NFTA_COUNTER_PACKETS)
 	if at, ok := parseDestination(f, string(key[0])); ok && err == nil && len(packets[0]) == 8 {
 		counts[at] = binary.BigEndian.Uint64(packets[0])
 	}

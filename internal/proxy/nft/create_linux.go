@@ -9,6 +9,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // condition is in which condition the kernel has a table.
@@ -56,7 +58,7 @@ func (t *Table) probe() error {
 	l.table = &nftables.Table{Name: t.cfg.Name + probeSuffix, Family: l.table.Family}
 	b := batch{name: l.table.Name}
 	b.addTable(l.family, flagOwner|flagPersist)
-	switch err := b.commit(t.socket); {
+	switch err := b.Commit(t.socket); {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
 		t.plain = true
 		return nil
@@ -82,7 +84,7 @@ func (t *Table) replace(l *layout) error {
 	b.addTable(l.family, 0) // deleting one that is not there would fail
 	b.deleteTable(l.family)
 	b.addTable(l.family, t.flags())
-	err := b.commit(t.socket)
+	err := b.Commit(t.socket)
 	if errors.Is(err, unix.EPERM) { // tables were read before, so that no right is missing
 		return ErrOwned
 	}
@@ -91,7 +93,7 @@ func (t *Table) replace(l *layout) error {
 
 // commit commits a batch of one message about the table itself.
 func (t *Table) commit(l *layout, b *batch) error {
-	err := b.commit(t.socket)
+	err := b.Commit(t.socket)
 	if errors.Is(err, unix.EPERM) && t.readable(l) {
 		return ErrOwned
 	}
@@ -240,7 +242,7 @@ func (t *Table) flush() error {
 		return err
 	}
 	if err := t.conn.Flush(); err != nil {
-		return errnoOf(err)
+		return nfnetlink.ErrnoOf(err)
 	}
 	return nil
 }

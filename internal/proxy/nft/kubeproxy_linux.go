@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // KubeProxy is what a kube-proxy of any mode left in the kernel, or has there while it runs.
@@ -62,7 +64,7 @@ func (t *Table) findChains(of Family, k *KubeProxy) error {
 	}
 	all, err := t.conn.ListChainsOfTableFamily(nftables.TableFamily(of.nfproto()))
 	if err != nil {
-		return errnoOf(err)
+		return nfnetlink.ErrnoOf(err)
 	}
 	for _, table := range slices.Sorted(maps.Keys(kubeProxyChains)) {
 		var names []string
@@ -91,18 +93,18 @@ func (t *Table) findChains(of Family, k *KubeProxy) error {
 // jumps returns the rules of a table that jump to a chain. The library cannot read all rules of
 // iptables.
 func (t *Table) jumps(of Family, table string) (all []chainJump, err error) {
-	rules, err := t.list(of, unix.NFT_MSG_GETRULE, appendString(nil, unix.NFTA_RULE_TABLE, table))
+	rules, err := t.list(of, unix.NFT_MSG_GETRULE, nfnetlink.AppendString(nil, unix.NFTA_RULE_TABLE, table))
 	if err != nil {
 		return nil, err
 	}
 	for _, data := range rules {
-		parts, err := attributes(
+		parts, err := nfnetlink.Attributes(
 			data, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_EXPRESSIONS,
 		)
 		if err != nil {
 			return nil, err
 		}
-		if text(parts[0]) != table {
+		if nfnetlink.Text(parts[0]) != table {
 			continue
 		}
 		to, err := targets(parts[3])
@@ -110,7 +112,7 @@ func (t *Table) jumps(of Family, table string) (all []chainJump, err error) {
 			return nil, err
 		}
 		for _, to := range to {
-			all = append(all, chainJump{from: text(parts[1]), to: to, handle: string(parts[2])})
+			all = append(all, chainJump{from: nfnetlink.Text(parts[1]), to: to, handle: string(parts[2])})
 		}
 	}
 	return all, nil
@@ -123,34 +125,26 @@ func targets(expressions []byte) (all []string, err error) {
 		return nil, err
 	}
 	for list.Next() {
-		parts, err := attributes(list.Bytes(), unix.NFTA_EXPR_NAME, unix.NFTA_EXPR_DATA)
+		parts, err := nfnetlink.Attributes(list.Bytes(), unix.NFTA_EXPR_NAME, unix.NFTA_EXPR_DATA)
 		if err != nil {
 			return nil, err
 		}
-		if text(parts[0]) != "immediate" {
+		if nfnetlink.Text(parts[0]) != "immediate" {
 			continue
 		}
 		data := parts[1]
 		for _, kind := range []uint16{unix.NFTA_IMMEDIATE_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CHAIN} {
-			inner, err := attributes(data, kind)
+			inner, err := nfnetlink.Attributes(data, kind)
 			if err != nil {
 				return nil, err
 			}
 			data = inner[0]
 		}
 		if len(data) > 0 {
-			all = append(all, text(data))
+			all = append(all, nfnetlink.Text(data))
 		}
 	}
 	return all, list.Err()
-}
-
-// text returns a string of the kernel without its zero.
-func text(data []byte) string {
-	if len(data) == 0 {
-		return ""
-	}
-	return string(data[:len(data)-1])
 }
 
 // exists reports whether there is a table.
@@ -163,7 +157,7 @@ func (t *Table) exists(of Family, name string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, errnoOf(err)
+		return false, nfnetlink.ErrnoOf(err)
 	}
 	return true, nil
 }
@@ -209,15 +203,15 @@ func (k *KubeProxy) removeRules() error {
 	var failed error
 	remove := func(of Family, kind uint16, attributes ...[]byte) {
 		b.remove(of, kind, attributes...)
-		if len(b.buf) > maxRemovals && failed == nil {
-			failed = b.commit(t.socket)
+		if len(b.Buf) > maxRemovals && failed == nil {
+			failed = b.Commit(t.socket)
 			b.reset()
 		}
 	}
 	for _, left := range k.iptables {
 		for _, j := range left.jumps {
 			remove(left.family, unix.NFT_MSG_DELRULE, attributeText(unix.NFTA_RULE_TABLE, left.table),
-				attributeText(unix.NFTA_RULE_CHAIN, j.from), appendAttribute(nil, unix.NFTA_RULE_HANDLE, j.handle))
+				attributeText(unix.NFTA_RULE_CHAIN, j.from), nfnetlink.AppendAttribute(nil, unix.NFTA_RULE_HANDLE, j.handle))
 		}
 	}
 	for _, of := range k.tables {
@@ -238,10 +232,10 @@ func (k *KubeProxy) removeRules() error {
 	if failed != nil {
 		return failed
 	}
-	return b.commit(t.socket)
+	return b.Commit(t.socket)
 }
 
-func attributeText(kind uint16, s string) []byte { return appendString(nil, kind, s) }
+func attributeText(kind uint16, s string) []byte { return nfnetlink.AppendString(nil, kind, s) }
 
 // removeDevice removes the network device with a name, if there is one (rtnetlink(7)).
 func removeDevice(name string) error {
@@ -250,15 +244,15 @@ func removeDevice(name string) error {
 		return fmt.Errorf("netlink: %w", err)
 	}
 	defer socket.Close()
-	if err := socket.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+	if err := socket.SetDeadline(time.Now().Add(nfnetlink.AnswerWithin)); err != nil {
 		return err
 	}
 	_, err = socket.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.RTM_DELLINK, Flags: netlink.Request | netlink.Acknowledge},
-		Data:   appendString(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_IFNAME, name),
+		Data:   nfnetlink.AppendString(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_IFNAME, name),
 	})
 	if err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("device %s: %w", name, errnoOf(err))
+		return fmt.Errorf("device %s: %w", name, nfnetlink.ErrnoOf(err))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // Lookup returns what the tables of a name have for an address, and how it differs from the
@@ -104,7 +105,7 @@ func (r *reader) hooks() error {
 	l := r.table.layout(r.family)
 	chains, err := r.table.conn.ListChainsOfTableFamily(l.table.Family)
 	if err != nil {
-		return errnoOf(err)
+		return nfnetlink.ErrnoOf(err)
 	}
 	for _, c := range l.static() {
 		if c.base == nil {
@@ -227,11 +228,11 @@ func (r *reader) read(set setName, key string) (e element, there bool, err error
 		return e, false, err
 	}
 	data := []byte{r.family.nfproto(), unix.NFNETLINK_V0, 0, 0}
-	data = appendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, r.table.cfg.Name)
-	data = appendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(set))
-	data, list := openNested(data, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	data = nfnetlink.AppendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, r.table.cfg.Name)
+	data = nfnetlink.AppendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(set))
+	data, list := nfnetlink.OpenNested(data, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	data = (&element{key: key}).append(data, deletion) // the key alone
-	closeNested(data, list)
+	nfnetlink.CloseNested(data, list)
 	replies, err := r.table.socket.Execute(netlink.Message{
 		Header: netlink.Header{
 			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM),
@@ -243,13 +244,13 @@ func (r *reader) read(set setName, key string) (e element, there bool, err error
 	case errors.Is(err, unix.ENOENT):
 		return e, false, nil
 	case err != nil:
-		return e, false, errnoOf(err)
+		return e, false, nfnetlink.ErrnoOf(err)
 	}
 	for _, m := range replies {
-		if len(m.Data) < headerSize {
+		if len(m.Data) < nfnetlink.HeaderSize {
 			continue
 		}
-		err := elementsOf(m.Data[headerSize:], func(data []byte) (err error) {
+		err := nfnetlink.EachElement(m.Data[nfnetlink.HeaderSize:], func(data []byte) (err error) {
 			e, err = parseElement(data)
 			there = true
 			return err

@@ -4,12 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // kernel is what the kernel has of a family.
@@ -143,40 +142,29 @@ func (t *Table) elements(f Family, name setName) (all map[string]element, err er
 // eachElement calls use with the attributes of each element of a set. It begins again, and says so,
 // if nftables changes meanwhile.
 func (t *Table) eachElement(f Family, name setName, begin func(), use func(data []byte) error) error {
-	selection := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
-	selection = appendString(selection, unix.NFTA_SET_ELEM_LIST_SET, string(name))
-	return t.each(f, unix.NFT_MSG_GETSETELEM, selection, begin, func(message []byte) error {
-		return elementsOf(message, use)
+	selection := nfnetlink.AppendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
+	selection = nfnetlink.AppendString(selection, unix.NFTA_SET_ELEM_LIST_SET, string(name))
+	request := nfnetlink.Request{Family: f.nfproto(), What: unix.NFT_MSG_GETSETELEM, Selection: selection}
+	return nfnetlink.Each(t.socket, request, begin, func(message []byte) error {
+		return nfnetlink.EachElement(message, use)
 	})
-}
-
-// elementsOf calls use with the attributes of each element of a message.
-func elementsOf(message []byte, use func(data []byte) error) error {
-	list, err := attributes(message, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	if err != nil {
-		return err
-	}
-	ad, err := netlink.NewAttributeDecoder(list[0])
-	if err != nil {
-		return err
-	}
-	for ad.Next() {
-		if err := use(ad.Bytes()); err != nil {
-			return err
-		}
-	}
-	return ad.Err()
 }
 
 func parseElement(data []byte) (e element, err error) {
 	const keyEnd = 10 // NFTA_SET_ELEM_KEY_END
-	parts, err := attributes(data, unix.NFTA_SET_ELEM_KEY, keyEnd, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS)
+	parts, err := nfnetlink.Attributes(
+		data,
+		unix.NFTA_SET_ELEM_KEY,
+		keyEnd,
+		unix.NFTA_SET_ELEM_DATA,
+		unix.NFTA_SET_ELEM_FLAGS,
+	)
 	if err != nil {
 		return e, err
 	}
 	e.isEnd = len(parts[3]) == 4 && parts[3][3]&1 != 0 // NFT_SET_ELEM_INTERVAL_END
 	for i, into := range []*string{&e.key, &e.end, &e.data} {
-		value, err := attributes(parts[i], unix.NFTA_DATA_VALUE, unix.NFTA_DATA_VERDICT)
+		value, err := nfnetlink.Attributes(parts[i], unix.NFTA_DATA_VALUE, unix.NFTA_DATA_VERDICT)
 		if err != nil {
 			return e, err
 		}
@@ -184,7 +172,7 @@ func parseElement(data []byte) (e element, err error) {
 		if value[1] == nil {
 			continue
 		}
-		verdict, err := attributes(value[1], unix.NFTA_VERDICT_CODE, unix.NFTA_VERDICT_CHAIN)
+		verdict, err := nfnetlink.Attributes(value[1], unix.NFTA_VERDICT_CODE, unix.NFTA_VERDICT_CHAIN)
 		if err != nil {
 			return e, err
 		}
@@ -196,17 +184,7 @@ func parseElement(data []byte) (e element, err error) {
 	return e, nil
 }
 
-// attributes returns the attributes of the given kinds; nil for those that are not there.
-func attributes(data []byte, kinds ...uint16) ([][]byte, error) {
-	found := make([][]byte, len(kinds))
-	ad, err := netlink.NewAttributeDecoder(data)
-	if err != nil {
-		return nil, err
-	}
-	for ad.Next() {
-		if i := slices.Index(kinds, ad.Type()); i >= 0 {
-			found[i] = ad.Bytes()
-		}
-	}
-	return found, ad.Err()
+// list returns the attributes of all objects of a kind in a family that have the given attributes.
+func (t *Table) list(f Family, what uint16, selection []byte) ([][]byte, error) {
+	return nfnetlink.List(t.socket, nfnetlink.Request{Family: f.nfproto(), What: what, Selection: selection})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // maxBatch is how many elements are in one transaction of a Sync, except that the elements of
@@ -90,7 +91,7 @@ func (t *Table) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
-	port, err := portOf(t.socket)
+	port, err := nfnetlink.PortOf(t.socket)
 	if err != nil {
 		_ = conn.CloseLasting()
 		return fmt.Errorf("netlink: %w", err)
@@ -101,7 +102,7 @@ func (t *Table) open() error {
 }
 
 // limit sets the deadline for the kernel's answers.
-func (t *Table) limit() error { return t.socket.SetDeadline(time.Now().Add(answerWithin)) }
+func (t *Table) limit() error { return t.socket.SetDeadline(time.Now().Add(nfnetlink.AnswerWithin)) }
 
 // Close closes the sockets. What is in the kernel stays. Watch must have returned.
 func (t *Table) Close() error {
@@ -322,7 +323,7 @@ func (f *filler) flush(above int) error {
 		return nil
 	}
 	f.changed += f.batch.elements
-	err := f.batch.commit(f.table.socket)
+	err := f.batch.Commit(f.table.socket)
 	f.batch.reset()
 	return err
 }
@@ -371,7 +372,7 @@ func (t *Table) apply(c *frontend.Changes) (changed int, err error) {
 			b.replace(f.Family, setServiceCIDRs, d.oldCIDRs, f.cidrElements())
 		}
 	}
-	return b.elements, b.commit(t.socket)
+	return b.elements, b.Commit(t.socket)
 }
 
 // parts divides changes into ones of about the given number of elements each, or one Frontend. What

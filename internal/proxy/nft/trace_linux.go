@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 const (
@@ -43,7 +44,7 @@ func Trace(ctx context.Context, cfg TraceConfig) error {
 	defer socket.Close()
 	_ = socket.SetReadBuffer(traceBuffer) // without the right, more is lost
 	if err := socket.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
-		return fmt.Errorf("netlink: %w", errnoOf(err))
+		return fmt.Errorf("netlink: %w", nfnetlink.ErrnoOf(err))
 	}
 	t := New(Config{})
 	defer t.Close()
@@ -67,7 +68,7 @@ func Trace(ctx context.Context, cfg TraceConfig) error {
 			cfg.Lost()
 			continue
 		case err != nil:
-			return fmt.Errorf("netlink: %w", errnoOf(err))
+			return fmt.Errorf("netlink: %w", nfnetlink.ErrnoOf(err))
 		}
 		for _, m := range messages {
 			if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
@@ -100,7 +101,7 @@ func (t *Table) createTrace(of Family, cfg *TraceConfig) error {
 	}
 	b := batch{name: t.cfg.Name}
 	b.addTable(of, flagOwner)
-	if err := b.commit(t.socket); err != nil {
+	if err := b.Commit(t.socket); err != nil {
 		return err
 	}
 	base := func(name string, hook *nftables.ChainHook, priority nftables.ChainPriority, rules [][]expr.Any) chain {
@@ -222,7 +223,7 @@ func parseTrace(message []byte, own string) (e TraceEvent, err error) {
 		out
 		policy
 	)
-	parts, err := attributes(
+	parts, err := nfnetlink.Attributes(
 		message[4:], unix.NFTA_TRACE_TABLE, unix.NFTA_TRACE_CHAIN, unix.NFTA_TRACE_RULE_HANDLE, unix.NFTA_TRACE_VERDICT,
 		unix.NFTA_TRACE_ID, unix.NFTA_TRACE_NETWORK_HEADER, unix.NFTA_TRACE_TRANSPORT_HEADER, unix.NFTA_TRACE_IIF,
 		unix.NFTA_TRACE_OIF, unix.NFTA_TRACE_POLICY,
@@ -230,8 +231,12 @@ func parseTrace(message []byte, own string) (e TraceEvent, err error) {
 	if err != nil {
 		return e, err
 	}
-	name := text(parts[table])
-	e = TraceEvent{Packet: uint32Of(parts[id]), Table: familyName(message[0]) + " " + name, Chain: text(parts[chain])}
+	name := nfnetlink.Text(parts[table])
+	e = TraceEvent{
+		Packet: uint32Of(parts[id]),
+		Table:  familyName(message[0]) + " " + name,
+		Chain:  nfnetlink.Text(parts[chain]),
+	}
 	if name == own {
 		e.Hook = e.Chain
 		e.Begins = e.Chain == hookPrerouting || e.Chain == hookOutput
@@ -244,11 +249,11 @@ func parseTrace(message []byte, own string) (e TraceEvent, err error) {
 		e.Verdict = verdictName(uint32Of(parts[policy]))
 	}
 	if parts[verdict] != nil {
-		inner, err := attributes(parts[verdict], unix.NFTA_VERDICT_CODE, unix.NFTA_VERDICT_CHAIN)
+		inner, err := nfnetlink.Attributes(parts[verdict], unix.NFTA_VERDICT_CODE, unix.NFTA_VERDICT_CHAIN)
 		if err != nil {
 			return e, err
 		}
-		e.Verdict, e.Target = verdictName(uint32Of(inner[0])), text(inner[1])
+		e.Verdict, e.Target = verdictName(uint32Of(inner[0])), nfnetlink.Text(inner[1])
 	}
 	e.Headers = parseHeaders(parts[network], parts[transport])
 	if e.Headers != nil {

@@ -1,14 +1,14 @@
 package nft
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // Flags of tables, NFT_TABLE_F_DORMANT, _OWNER and _PERSIST of linux/netfilter/nf_tables.h. The
@@ -121,7 +121,7 @@ func (t *Table) tableFlags(l *layout) (uint32, error) {
 	}
 	table, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family)
 	if err != nil {
-		return 0, errnoOf(err)
+		return 0, nfnetlink.ErrnoOf(err)
 	}
 	// The library reads a number of the kernel in the order of the machine.
 	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, table.Flags)), nil
@@ -156,24 +156,21 @@ func (t *Table) chains(l *layout) (map[string]baseChain, error) {
 	err := t.dump(l, unix.NFT_MSG_GETCHAIN, kinds, func(parts [][]byte) error {
 		var base baseChain
 		if parts[2] != nil {
-			hook, err := attributes(parts[2], unix.NFTA_HOOK_HOOKNUM, unix.NFTA_HOOK_PRIORITY)
+			hook, err := nfnetlink.Attributes(parts[2], unix.NFTA_HOOK_HOOKNUM, unix.NFTA_HOOK_PRIORITY)
 			if err != nil {
 				return err
 			}
-			base = baseChain{text(parts[1]), bigEndian(hook[0]), bigEndian(hook[1]), bigEndian(parts[3])}
+			base = baseChain{
+				nfnetlink.Text(parts[1]),
+				nfnetlink.Uint32(hook[0]),
+				nfnetlink.Uint32(hook[1]),
+				nfnetlink.Uint32(parts[3]),
+			}
 		}
-		all[text(parts[0])] = base
+		all[nfnetlink.Text(parts[0])] = base
 		return nil
 	})
 	return all, err
-}
-
-// bigEndian returns a number of the kernel; 0 if there is none.
-func bigEndian(data []byte) uint32 {
-	if len(data) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(data)
 }
 
 // setKind is what a set is declared as: its flags and the lengths of keys and data in octets.
@@ -184,7 +181,11 @@ func (t *Table) hasSets(l *layout) (bool, error) {
 	there := make(map[setName]setKind)
 	kinds := []uint16{unix.NFTA_SET_NAME, unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_LEN}
 	err := t.dump(l, unix.NFT_MSG_GETSET, kinds, func(parts [][]byte) error {
-		there[setName(text(parts[0]))] = setKind{bigEndian(parts[1]), bigEndian(parts[2]), bigEndian(parts[3])}
+		there[setName(nfnetlink.Text(parts[0]))] = setKind{
+			nfnetlink.Uint32(parts[1]),
+			nfnetlink.Uint32(parts[2]),
+			nfnetlink.Uint32(parts[3]),
+		}
 		return nil
 	})
 	for _, name := range append(l.setNames(), setAffinity) {
@@ -223,7 +224,7 @@ func (t *Table) hasRules(l *layout, wanted []chain) (bool, error) {
 	there := make(map[string][][]byte) // the expressions of each rule, by chain
 	kinds := []uint16{unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_EXPRESSIONS}
 	err := t.dump(l, unix.NFT_MSG_GETRULE, kinds, func(parts [][]byte) error {
-		name := text(parts[0])
+		name := nfnetlink.Text(parts[0])
 		there[name] = append(there[name], parts[1])
 		return nil
 	})
@@ -236,7 +237,11 @@ func (t *Table) hasRules(l *layout, wanted []chain) (bool, error) {
 			return false, nil
 		}
 		for i, rule := range c.rules {
-			if same, err := l.isRule(rules[i], rule); err != nil || !same {
+			data, err := l.marshal(rule)
+			if err != nil {
+				return false, err
+			}
+			if same, err := nfnetlink.IsRule(rules[i], data); err != nil || !same {
 				return false, err
 			}
 		}
@@ -244,97 +249,31 @@ func (t *Table) hasRules(l *layout, wanted []chain) (bool, error) {
 	return true, nil
 }
 
-// isRule reports whether a rule of the kernel has the expressions of another.
-func (l *layout) isRule(there []byte, wanted []expr.Any) (bool, error) {
-	list, err := netlink.NewAttributeDecoder(there)
-	if err != nil {
-		return false, err
-	}
-	for _, e := range wanted {
-		if !list.Next() {
-			return false, list.Err()
-		}
+// marshal returns the expressions of a rule.
+func (l *layout) marshal(rule []expr.Any) (all [][]byte, err error) {
+	for _, e := range rule {
 		data, err := expr.Marshal(l.family.nfproto(), e)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if same, err := hasExpression(list.Bytes(), data); err != nil || !same {
-			return false, err
-		}
+		all = append(all, data)
 	}
-	return !list.Next(), list.Err()
-}
-
-// hasExpression reports whether an expression of the kernel is another one.
-func hasExpression(there, wanted []byte) (bool, error) {
-	name, err := attributes(wanted, unix.NFTA_EXPR_NAME)
-	if err != nil {
-		return false, err
-	}
-	// A set is named by a number in the transaction that creates it, and by its name later. To the
-	// flags of NAT the kernel adds what follows from the other attributes.
-	var but uint16
-	switch text(name[0]) {
-	case "lookup":
-		but = unix.NFTA_LOOKUP_SET_ID
-	case "dynset":
-		but = unix.NFTA_DYNSET_SET_ID
-	case "nat":
-		but = unix.NFTA_NAT_FLAGS
-	}
-	parts, err := attributes(wanted, unix.NFTA_EXPR_DATA)
-	if err != nil {
-		return false, err
-	}
-	found, err := attributes(there, unix.NFTA_EXPR_NAME, unix.NFTA_EXPR_DATA)
-	if err != nil || !bytes.Equal(found[0], name[0]) {
-		return false, err
-	}
-	return hasAttributes(found[1], parts[0], but)
-}
-
-// hasAttributes reports whether attributes of the kernel include others, except those of one kind.
-// The kernel adds ones with its defaults.
-func hasAttributes(there, wanted []byte, but uint16) (bool, error) {
-	ad, err := netlink.NewAttributeDecoder(wanted)
-	if err != nil {
-		return false, err
-	}
-	for ad.Next() {
-		if ad.Type() == but && but != 0 {
-			continue
-		}
-		found, err := attributes(there, ad.Type())
-		if err != nil {
-			return false, err
-		}
-		same := bytes.Equal(found[0], ad.Bytes())
-		if found[0] == nil { // it may leave out what is not set
-			same = len(bytes.Trim(ad.Bytes(), "\x00")) == 0
-		}
-		if ad.TypeFlags()&unix.NLA_F_NESTED != 0 {
-			same, err = hasAttributes(found[0], ad.Bytes(), 0)
-		}
-		if err != nil || !same {
-			return false, err
-		}
-	}
-	return true, ad.Err()
+	return all, nil
 }
 
 // dump calls use with attributes of the given kinds for each chain, set or rule of a table.
 func (t *Table) dump(l *layout, what uint16, kinds []uint16, use func([][]byte) error) error {
 	const table = 1 // the attribute with the table's name, of all kinds of objects
-	all, err := t.list(l.family, what, appendString(nil, table, l.table.Name))
+	all, err := t.list(l.family, what, nfnetlink.AppendString(nil, table, l.table.Name))
 	if err != nil {
 		return err
 	}
 	for _, data := range all {
-		parts, err := attributes(data, append([]uint16{table}, kinds...)...)
+		parts, err := nfnetlink.Attributes(data, append([]uint16{table}, kinds...)...)
 		if err != nil {
 			return err
 		}
-		if text(parts[0]) != l.table.Name {
+		if nfnetlink.Text(parts[0]) != l.table.Name {
 			continue // the kernel selects chains by family only
 		}
 		if err := use(parts[1:]); err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // listen has the kernel keep messages about changes of tables for Watch, unless the tables are owned,
@@ -50,7 +52,7 @@ func (t *Table) Watch(ctx context.Context, notices chan<- Notice) error {
 		case errors.Is(err, unix.ENOBUFS):
 			notice = Lost
 		case err != nil:
-			return errnoOf(err)
+			return nfnetlink.ErrnoOf(err)
 		case !t.concern(messages):
 			continue
 		}
@@ -69,26 +71,10 @@ func (t *Table) concern(messages []netlink.Message) bool {
 			m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
 			continue
 		}
-		name, err := attributes(m.Data[4:], table)
+		name, err := nfnetlink.Attributes(m.Data[4:], table)
 		if err == nil && string(name[0]) == t.cfg.Name+"\x00" {
 			return true
 		}
 	}
 	return false
-}
-
-// portOf returns the port ID of a socket, which its messages carry (netlink(7)).
-func portOf(socket *netlink.Conn) (port uint32, err error) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	control := raw.Control(func(fd uintptr) {
-		var addr unix.Sockaddr
-		addr, err = unix.Getsockname(int(fd))
-		if own, ok := addr.(*unix.SockaddrNetlink); ok {
-			port = own.Pid
-		}
-	})
-	return port, errors.Join(control, err)
 }

@@ -1,4 +1,4 @@
-package nft
+package nfnetlink
 
 import (
 	"bytes"
@@ -12,62 +12,73 @@ import (
 )
 
 const (
+	// listedWithin is the longest wait for all elements of a set, or the like, see maxMessage.
+	listedWithin = 10 * time.Minute
 	// maxMessage is how much the kernel sends at once, at most (net/netlink/af_netlink.c,
 	// netlink_recvmsg), if the receiver has had a buffer for it before. The kernel counts to where it
 	// was for each message, so that the time to list a set grows with the square of its elements, and
 	// with messages of a page it is longer: 13 s of processor time instead of 3.5 s for
 	// 260,000 elements.
 	maxMessage = 1 << 15
-	// headerSize is that of struct nfgenmsg, before the attributes of a message.
-	headerSize = 4
+	// HeaderSize is that of struct nfgenmsg, before the attributes of a message.
+	HeaderSize = 4
 	// maxReads is how often a list is read until nobody changes nftables meanwhile. Any program's
 	// change interrupts it.
 	maxReads = 20
 )
 
 var (
-	// errInterrupted is returned if a list changed while it was read, each time.
-	errInterrupted = errors.New("changed while it was read")
-	errMalformed   = errors.New("a message is malformed")
+	// ErrInterrupted is returned if a list changed while it was read, each time.
+	ErrInterrupted = errors.New("changed while it was read")
+	// ErrMalformed is returned if the kernel sends what this package cannot read.
+	ErrMalformed = errors.New("a message is malformed")
 )
 
-// list returns the attributes of all objects of a kind in a family that have the given attributes.
-func (t *Table) list(f Family, what uint16, selection []byte) (all [][]byte, err error) {
-	err = t.each(f, what, selection, func() { all = nil }, func(data []byte) error {
+// Request is a request for a list: what, such as NFT_MSG_GETRULE, in which family, and which attributes
+// select it.
+type Request struct {
+	Family    uint8
+	What      uint16
+	Selection []byte
+}
+
+// List returns the attributes of all that is requested.
+func List(socket *netlink.Conn, r Request) (all [][]byte, err error) {
+	err = Each(socket, r, func() { all = nil }, func(data []byte) error {
 		all = append(all, bytes.Clone(data))
 		return nil
 	})
 	return all, err
 }
 
-// each calls use with the attributes of each message of a list, which are overwritten afterwards.
+// Each calls use with the attributes of each message of a list, which are overwritten afterwards.
 // It calls begin before, and again if nftables changes while it reads. After an error the socket may
 // have more messages and must be closed.
-func (t *Table) each(f Family, what uint16, selection []byte, begin func(), use func(data []byte) error) error {
+func Each(socket *netlink.Conn, r Request, begin func(), use func(data []byte) error) error {
 	for range maxReads {
-		if err := t.socket.SetDeadline(time.Now().Add(listedWithin)); err != nil {
+		if err := socket.SetDeadline(time.Now().Add(listedWithin)); err != nil {
 			return err
 		}
-		request, err := t.socket.Send(netlink.Message{
+		request, err := socket.Send(netlink.Message{
 			Header: netlink.Header{
-				Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | what),
+				Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | r.What),
 				Flags: netlink.Request | netlink.Dump,
 			},
-			Data: append([]byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}, selection...),
+			Data: append([]byte{r.Family, unix.NFNETLINK_V0, 0, 0}, r.Selection...),
 		})
 		if err != nil {
-			return errnoOf(err)
+			return ErrnoOf(err)
 		}
 		begin()
-		r := &listing{socket: t.socket, sequence: request.Header.Sequence, use: use}
-		if err := r.read(); err != nil {
+		l := &listing{socket: socket, sequence: request.Header.Sequence, use: use}
+		if err := l.read(); err != nil {
 			return err
 		}
-		if !r.interrupted {
+		if !l.interrupted {
 			return nil
 		}
 	}
-	return errInterrupted
+	return ErrInterrupted
 }
 
 // listing is the kernel's answer to a request for a list (linux/netlink.h; RFC 3549, section 2.3).
@@ -93,7 +104,7 @@ func (l *listing) read() error {
 			return err
 		})
 		if err != nil {
-			return errnoOf(err)
+			return ErrnoOf(err)
 		}
 		for rest := buf[:n]; len(rest) > 0; {
 			if rest, err = l.message(rest); err != nil {
@@ -107,12 +118,12 @@ func (l *listing) read() error {
 // message reads the first message of buf, and returns those behind it.
 func (l *listing) message(buf []byte) (rest []byte, err error) {
 	if len(buf) < unix.SizeofNlMsghdr {
-		return nil, errMalformed
+		return nil, ErrMalformed
 	}
 	length := int(binary.NativeEndian.Uint32(buf))
 	kind, flags := binary.NativeEndian.Uint16(buf[4:]), binary.NativeEndian.Uint16(buf[6:])
 	if length < unix.SizeofNlMsghdr || length > len(buf) || binary.NativeEndian.Uint32(buf[8:]) != l.sequence {
-		return nil, errMalformed
+		return nil, ErrMalformed
 	}
 	data := buf[unix.SizeofNlMsghdr:length]
 	l.interrupted = l.interrupted || flags&unix.NLM_F_DUMP_INTR != 0
@@ -125,10 +136,10 @@ func (l *listing) message(buf []byte) (rest []byte, err error) {
 			}
 		}
 	default:
-		if len(data) < headerSize {
-			return nil, fmt.Errorf("%w: %d octets of kind %d", errMalformed, len(data), kind)
+		if len(data) < HeaderSize {
+			return nil, fmt.Errorf("%w: %d octets of kind %d", ErrMalformed, len(data), kind)
 		}
-		if err := l.use(data[headerSize:]); err != nil {
+		if err := l.use(data[HeaderSize:]); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,5 @@
+// Package nfnetlink speaks nftables' part of netlink (linux/netfilter/nf_tables.h, nfnetlink.h): it
+// encodes transactions and attributes, sends them, lists what the kernel has, and compares rules.
+//
+//	Batch ──Commit──► kernel ──Each──► attributes ──IsRule──► as it should be, or not
+package nfnetlink

@@ -29,6 +29,7 @@ import (
 	"portolan.dev/portolan/internal/kube/leader"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/node/hostnet"
+	policy "portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/proxy/conntrack"
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
@@ -102,6 +103,11 @@ var defaults = &config.Compiled{
 		Table: nft.Config{Name: "portolan-proxy", Mark: 1 << 14}, Healthz: netip.MustParseAddrPort("0.0.0.0:10256"),
 		HealthLimit: time.Minute, Conntrack: conntrack.DefaultSettings(),
 	},
+	Policy: policy.Compiled{
+		Table: "portolan-policy", Cut: true, Socket: "/run/portolan/cni.sock",
+		Domains: policy.CompiledDomains{Least: time.Minute, Grace: time.Minute, MaxAddresses: 256},
+		Log:     policy.Log{Group: 97, Rate: 10},
+	},
 }
 
 // TestDefaults checks that the defaults are those of the documentation.
@@ -162,6 +168,13 @@ proxy:
     udpTimeout: 0s
     udpStreamTimeout: 0s
     resetTCP: false
+policy:
+  table: portolan-policy
+  existing: cut
+  podRanges: []
+  cni: {socket: /run/portolan/cni.sock}
+  domains: {leastTTL: 1m, grace: 1m, maxAddresses: 256}
+  log: {group: 97, rate: 10}
 `,
 	}
 	for claim, text := range files {
@@ -429,6 +442,16 @@ var refusals = map[string]struct{ text, want string }{
 	"a slow start of days":           {"proxy: {slowStart: 48h}", ":1: proxy.slowStart: 48h0m0s is not between 0s and 1h"},
 	"a choice by moon":               {"proxy: {endpointChoice: moon}", ":1: proxy.endpointChoice: \"moon\" is not random, client-hash or connection-hash"},
 	"counting some":                  {"proxy: {counters: some}", ":1: proxy.counters: \"some\" is not true or false"},
+	"no name of the policies' table": {"policy: {table: ''}", ":1: policy.table: is empty; leave it out for portolan-policy"},
+	"no such fate of flows":          {"policy: {existing: drop}", ":1: policy.existing: \"drop\" is not cut or keep"},
+	"a range of Pods without length": {"policy: {podRanges: [10.244.1.0]}", ":1: policy.podRanges: \"10.244.1.0\" is not a range such as 10.244.1.0/24"},
+	"ranges of Pods that overlap":    {"policy: {podRanges: [10.244.0.0/16, 10.244.1.0/24]}", ":1: policy.podRanges: \"10.244.1.0/24\" overlaps another range"},
+	"a socket with a relative path":  {"policy: {cni: {socket: cni.sock}}", ":1: policy.cni.socket: \"cni.sock\" is not an absolute path"},
+	"addresses for no time":          {"policy: {domains: {leastTTL: 0s}}", ":1: policy.domains.leastTTL: 0s is not between 1s and 24h"},
+	"grace for two days":             {"policy: {domains: {grace: 48h}}", ":1: policy.domains.grace: 48h is not between 0s and 24h"},
+	"no addresses of names":          {"policy: {domains: {maxAddresses: 0}}", ":1: policy.domains.maxAddresses: 0 is not between 1 and 65536"},
+	"group 0 of the log":             {"policy: {log: {group: 0}}", ":1: policy.log.group: 0 is not between 1 and 65535"},
+	"a log without limit":            {"policy: {log: {rate: 20000}}", ":1: policy.log.rate: 20000 is not between 0 and 10000"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},

@@ -68,14 +68,22 @@ type Compiled struct {
 	Cut       bool           // connections that a change forbids
 	PodRanges []netip.Prefix // nil is the Node's
 	Socket    string         // empty: there is none
-	Domains   Domains
+	Domains   CompiledDomains
 	Log       Log
+}
+
+// CompiledDomains is a Domains in the types of the packages that use it.
+type CompiledDomains struct {
+	Least, Grace time.Duration
+	MaxAddresses int
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of the
 // packages that use it. Its error is a *key.Error.
 func (p *Policy) Compile() (Compiled, error) {
-	made := Compiled{Table: p.Table, Cut: p.Existing == Cut, Socket: p.CNI.Socket, Domains: p.Domains, Log: p.Log}
+	made := Compiled{Table: p.Table, Cut: p.Existing == Cut, Socket: p.CNI.Socket, Log: p.Log, Domains: CompiledDomains{
+		Least: time.Duration(p.Domains.Least), Grace: time.Duration(p.Domains.Grace), MaxAddresses: p.Domains.MaxAddresses,
+	}}
 	if p.Table == "" {
 		return made, key.Errorf("policy.table", "is empty; leave it out for %s", DefaultTable)
 	}

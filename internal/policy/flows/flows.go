@@ -1,0 +1,176 @@
+// Package flows ends flows that policies no longer allow. The kernel judges the first packet of a flow
+// only; an entry of connection tracking lets the others pass. Deleting the entry has the next packet
+// judged as a first one. That packet may come from the other end, which may be allowed to begin flows
+// of its own: then its entry would let the flow go on. So a flow is first told to be cut, in both
+// directions, and then its entry is deleted.
+//
+//	Changed ──► Run: reads all entries, judges those of the node's Pods, cuts and deletes
+package flows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/support/ctnetlink"
+)
+
+// Flow is a flow that may not go on.
+type Flow struct {
+	Protocol ruleset.Protocol
+	// Client is where the first packet came from, and Server where it went after translation.
+	Client, Server netip.AddrPort
+}
+
+// Config configures a Cutter.
+type Config struct {
+	// Denied returns those of some flows that the present policies do not allow, by their places.
+	Denied func([]Flow) []int
+	// Cut has the kernel drop packets of flows that connection tracking takes for the first of one.
+	Cut func([]Flow) error
+	// Passed is told of each pass, by the goroutine of Run; nil if nobody wants to know.
+	Passed func(Pass)
+	Log    *slog.Logger
+}
+
+// Pass is one look at all entries.
+type Pass struct {
+	Duration time.Duration
+	Cut      int
+	Err      error
+}
+
+// interval is the least time between the ends of passes and the next, and share which part of the time
+// they take at most: one in share.
+const (
+	interval = 100 * time.Millisecond
+	share    = 10
+	// maxRest is the longest time that a change waits after a pass.
+	maxRest = 5 * time.Second
+)
+
+// Cutter ends flows.
+type Cutter struct {
+	cfg     Config
+	changed chan struct{}
+	open    func() (table, error)
+}
+
+// table is the kernel's table of connection tracking.
+type table interface {
+	Each(f ctnetlink.Filter, each func(*ctnetlink.Entry)) error
+	Delete(f ctnetlink.Family, all []ctnetlink.Identity) (int, error)
+	Close() error
+}
+
+// New returns a Cutter. It does nothing until Run is called.
+func New(cfg Config) *Cutter {
+	if cfg.Passed == nil {
+		cfg.Passed = func(Pass) {}
+	}
+	return &Cutter{cfg: cfg, changed: make(chan struct{}, 1), open: func() (table, error) { return ctnetlink.Open() }}
+}
+
+// Changed has Run look at all flows, after the kernel has a change. It does not wait.
+func (c *Cutter) Changed() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run ends flows until ctx is done, and returns nil. What fails is repeated.
+func (c *Cutter) Run(ctx context.Context) error {
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.changed:
+		}
+		p := c.pass()
+		c.cfg.Passed(p)
+		if p.Err != nil {
+			c.Changed()
+		}
+		switch {
+		case p.Err != nil && !failing:
+			c.cfg.Log.Warn("cannot end flows that policies forbid; it is tried again", "err", p.Err)
+		case p.Err == nil && failing:
+			c.cfg.Log.Info("flows that policies forbid are ended again")
+		}
+		failing = p.Err != nil
+		if p.Cut > 0 {
+			c.cfg.Log.Info("ended flows that policies forbid", "flows", p.Cut, "took", p.Duration)
+		}
+		rest := min(max(interval, share*p.Duration), maxRest)
+		if failing {
+			rest = maxRest
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+	}
+}
+
+// pass looks at all entries once.
+func (c *Cutter) pass() (p Pass) {
+	begin := time.Now()
+	defer func() { p.Duration = time.Since(begin) }()
+	t, err := c.open()
+	if err != nil {
+		p.Err = err
+		return p
+	}
+	defer t.Close()
+	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
+		cut, err := c.cut(t, family)
+		p.Cut += cut
+		if p.Err = err; err != nil {
+			return p
+		}
+	}
+	return p
+}
+
+// together is how many flows are judged at once.
+const together = 512
+
+// cut ends the flows of a family that are not allowed, and returns their number.
+func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
+	var some, denied []Flow
+	var identities, gone []ctnetlink.Identity // of some and denied
+	judge := func() {
+		for _, i := range c.cfg.Denied(some) {
+			denied, gone = append(denied, some[i]), append(gone, identities[i])
+		}
+		some, identities = some[:0], identities[:0]
+	}
+	err = t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
+		if e.Zone != 0 { // somebody else's: bridges track packets there, too
+			return
+		}
+		some = append(some, Flow{ruleset.Protocol(e.Original.Protocol), e.Original.Source, e.Reply.Source})
+		identities = append(identities, e.Identity())
+		if len(some) == together {
+			judge()
+		}
+	})
+	if err != nil && !errors.Is(err, ctnetlink.ErrInterrupted) {
+		return 0, err
+	}
+	if judge(); len(denied) == 0 {
+		return 0, err
+	}
+	if failure := c.cfg.Cut(denied); failure != nil {
+		return 0, fmt.Errorf("cut %d flows: %w", len(denied), failure)
+	}
+	n, failure := t.Delete(family, gone)
+	return n, errors.Join(err, failure)
+}

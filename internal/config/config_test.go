@@ -448,7 +448,7 @@ var refusals = map[string]struct{ text, want string }{
 	"ranges of Pods that overlap":    {"policy: {podRanges: [10.244.0.0/16, 10.244.1.0/24]}", ":1: policy.podRanges: \"10.244.1.0/24\" overlaps another range"},
 	"a socket with a relative path":  {"policy: {cni: {socket: cni.sock}}", ":1: policy.cni.socket: \"cni.sock\" is not an absolute path"},
 	"addresses for no time":          {"policy: {domains: {leastTTL: 0s}}", ":1: policy.domains.leastTTL: 0s is not between 1s and 24h"},
-	"grace for two days":             {"policy: {domains: {grace: 48h}}", ":1: policy.domains.grace: 48h is not between 0s and 24h"},
+	"grace for two days":             {"policy: {domains: {grace: 48h}}", ":1: policy.domains.grace: 48h0m0s is not between 0s and 24h"},
 	"no addresses of names":          {"policy: {domains: {maxAddresses: 0}}", ":1: policy.domains.maxAddresses: 0 is not between 1 and 65536"},
 	"group 0 of the log":             {"policy: {log: {group: 0}}", ":1: policy.log.group: 0 is not between 1 and 65535"},
 	"a log without limit":            {"policy: {log: {rate: 20000}}", ":1: policy.log.rate: 20000 is not between 0 and 10000"},

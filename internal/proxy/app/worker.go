@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"reflect"
@@ -19,6 +18,8 @@ import (
 	"portolan.dev/portolan/internal/proxy/healthcheck"
 	"portolan.dev/portolan/internal/proxy/nft"
 	"portolan.dev/portolan/internal/proxy/plan"
+	"portolan.dev/portolan/internal/support/hostaddrs"
+	"portolan.dev/portolan/internal/support/retry"
 )
 
 // worker is the goroutine that compiles what changed and programs it.
@@ -35,8 +36,8 @@ type worker struct {
 	table    kernelTable // nil before the first Sync
 	config   nft.Config  // of table
 	stale    bool        // the kernel may differ from what the table recorded
-	failures backoff
-	repairs  repairs
+	failures retry.Backoff
+	repairs  retry.Repairs
 	tuned    bool            // connection tracking has its settings
 	notices  chan nft.Notice // of changes by other programs
 	blind    chan error      // why there are no more notices
@@ -75,7 +76,7 @@ func (w *worker) run(ctx context.Context) error {
 	defer look.Stop()
 	compare := time.NewTicker(compareInterval)
 	defer compare.Stop()
-	var retry, repair, step <-chan time.Time // nil if none is waited for
+	var again, repair, step <-chan time.Time // nil if none is waited for
 	for {
 		var changes cluster.Changes
 		select {
@@ -87,10 +88,10 @@ func (w *worker) run(ctx context.Context) error {
 			w.lookAtAddresses()
 		case <-compare.C:
 			w.stale = true
-		case <-retry:
-			retry = nil
+		case <-again:
+			again = nil
 		case notice := <-w.notices:
-			if repair == nil && retry == nil { // else everything is repaired soon
+			if repair == nil && again == nil { // else everything is repaired soon
 				repair = time.After(w.disturbed(notice))
 			}
 			continue
@@ -108,13 +109,13 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		w.noteCauses(changes)
 		w.countChanges(changes)
-		if retry != nil {
+		if again != nil {
 			continue // the next attempt brings everything
 		}
 		if err := w.apply(ctx, changes); err != nil {
-			retry = time.After(w.failures.next())
+			again = time.After(w.failures.Next())
 		} else {
-			w.failures = backoff{}
+			w.failures = retry.Backoff{}
 		}
 		if w.nextStep > 0 && step == nil {
 			step = time.After(w.nextStep)
@@ -198,7 +199,7 @@ func (w *worker) standBy(err error) bool {
 		w.cfg.Log.Info(standbyRemark, "table", w.settings.Table.Name)
 	}
 	if w.standby = waits; waits {
-		w.failures = backoff{}         // the tables are free at any moment
+		w.failures = retry.Backoff{}   // the tables are free at any moment
 		w.eachFamily(w.health.Updated) // the other process has what this one lacks
 	}
 	return waits
@@ -432,21 +433,13 @@ func equalNodes(a, b plan.Node) bool {
 		slices.Equal(a.Addresses, b.Addresses)
 }
 
-// lookAtAddresses reads the addresses of the host's interfaces, without those of links alone,
-// which come and go with Pods. If they cannot be read, the ones before stay.
+// lookAtAddresses reads the addresses of the host's interfaces. If they cannot be read, the ones before
+// stay.
 func (w *worker) lookAtAddresses() {
-	addrs, err := net.InterfaceAddrs()
+	addrs, err := hostaddrs.All()
 	if err != nil {
 		w.cfg.Log.Warn("the addresses of the node cannot be read; the last known ones are used", "err", err)
 		return
 	}
-	var all []netip.Addr
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && !prefix.Addr().IsLinkLocalUnicast() {
-			all = append(all, prefix.Addr().Unmap())
-		}
-	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	w.addrs = slices.Compact(all)
+	w.addrs = addrs
 }

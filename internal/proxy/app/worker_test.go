@@ -21,6 +21,7 @@ import (
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
 	proxysettings "portolan.dev/portolan/internal/proxy/settings"
+	"portolan.dev/portolan/internal/support/retry"
 )
 
 // fakeTable is a table that fails while it is told to.
@@ -202,7 +203,7 @@ func TestFailures(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		table.set(func() { table.fail = nil })
-		time.Sleep(longestPause)
+		time.Sleep(retry.LongestPause)
 		want := seconds(0, 1, 3, 7, 15, 31, 61, 91, 121, 151)
 		if !slices.Equal(table.synced(), want) {
 			t.Errorf("Syncs after %v, want %v", table.synced(), want)
@@ -227,7 +228,7 @@ func TestRemarks(t *testing.T) {
 		w := startWorker(t, table)
 		time.Sleep(time.Second)
 		table.set(func() { table.fail = nil })
-		time.Sleep(longestPause)
+		time.Sleep(retry.LongestPause)
 		synctest.Wait()
 		for _, want := range []string{"it needs the capability NET_ADMIN", "there is no Node of this name"} {
 			if n := strings.Count(w.log.String(), want); n != 1 {
@@ -290,7 +291,7 @@ func TestRepairsWait(t *testing.T) {
 		if n := len(table.synced()); n < len(want) || n > 30 || !slices.Equal(table.synced()[:len(want)], want) {
 			t.Errorf("%d Syncs after %v, want at most 30, first %v", n, table.synced(), want)
 		}
-		time.Sleep(longestPause + calm + time.Second)
+		time.Sleep(retry.LongestPause + calm + time.Second)
 		before := len(table.synced())
 		table.notice(nft.Changed)
 		time.Sleep(2 * gather)
@@ -316,10 +317,10 @@ func TestWatchEnds(t *testing.T) {
 			t.Errorf("%d Syncs and %d Watches in 5 minutes, want 10 to 20 of each", n, table.watched())
 		}
 		table.set(func() { table.watchErr = nil })
-		time.Sleep(longestPause + time.Second)
+		time.Sleep(retry.LongestPause + time.Second)
 		before := len(table.synced())
 		table.notice(nft.Changed)
-		time.Sleep(longestPause + time.Second)
+		time.Sleep(retry.LongestPause + time.Second)
 		if n := len(table.synced()); n != before+1 {
 			t.Errorf("a change afterwards: %d Syncs, want 1", n-before)
 		}

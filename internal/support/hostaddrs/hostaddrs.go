@@ -1,0 +1,26 @@
+// Package hostaddrs reads the addresses of this host.
+package hostaddrs
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// All returns the addresses of the host's interfaces, sorted, without those of links alone, which come
+// and go with Pods.
+func All() ([]netip.Addr, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var all []netip.Addr
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && !prefix.Addr().IsLinkLocalUnicast() {
+			all = append(all, prefix.Addr().Unmap())
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all), nil
+}

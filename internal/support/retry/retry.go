@@ -1,0 +1,48 @@
+// Package retry spaces what is done again: attempts that failed, and repairs of what other programs
+// change.
+package retry
+
+import "time"
+
+const (
+	// firstPause and LongestPause bound the pauses between attempts that fail, and between repairs.
+	firstPause   = time.Second
+	LongestPause = 30 * time.Second
+	// gather is the pause before the first repair: a change is several messages.
+	gather = 5 * time.Millisecond
+	// calm is for how long nobody changes anything until the next repair is done at once again.
+	calm = 2 * LongestPause
+)
+
+// Backoff is the pause before the last attempt. Pauses double. The zero Backoff has had no attempt.
+type Backoff struct{ pause time.Duration }
+
+// Next returns the pause before the next attempt.
+func (b *Backoff) Next() time.Duration {
+	b.pause = min(max(2*b.pause, firstPause), LongestPause)
+	return b.pause
+}
+
+// Repairs spaces repairs: a program that changes something again and again is not to keep a processor
+// busy.
+type Repairs struct {
+	Backoff
+	last time.Time // when the last one was due
+}
+
+// Next returns the pause before the next repair, and how many there were without calm before it:
+// none, one, or more.
+func (r *Repairs) Next(now time.Time) (pause time.Duration, before int) {
+	switch {
+	case r.last.IsZero() || now.Sub(r.last) > calm:
+		r.Backoff, pause = Backoff{}, gather
+	default:
+		before = 1
+		if r.pause > 0 {
+			before = 2
+		}
+		pause = r.Backoff.Next()
+	}
+	r.last = now.Add(pause)
+	return pause, before
+}

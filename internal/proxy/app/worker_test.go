@@ -291,10 +291,10 @@ func TestRepairsWait(t *testing.T) {
 		if n := len(table.synced()); n < len(want) || n > 30 || !slices.Equal(table.synced()[:len(want)], want) {
 			t.Errorf("%d Syncs after %v, want at most 30, first %v", n, table.synced(), want)
 		}
-		time.Sleep(retry.LongestPause + calm + time.Second)
+		time.Sleep(retry.LongestPause + retry.Calm + time.Second)
 		before := len(table.synced())
 		table.notice(nft.Changed)
-		time.Sleep(2 * gather)
+		time.Sleep(2 * retry.Gather)
 		if n := len(table.synced()); n != before+1 {
 			t.Errorf("a change after calm: %d Syncs at once, want 1", n-before)
 		}
@@ -346,7 +346,7 @@ func TestPartial(t *testing.T) {
 			table.set(func() { table.fail = err })
 			put("10.96.0.11")
 			table.set(func() { table.fail = nil })
-			time.Sleep(firstPause)
+			time.Sleep(retry.FirstPause)
 			synctest.Wait()
 			if missing, _ := w.Ready(); missing != nil {
 				t.Errorf("a second after %v: %q", err, missing)

@@ -5,13 +5,13 @@ package retry
 import "time"
 
 const (
-	// firstPause and LongestPause bound the pauses between attempts that fail, and between repairs.
-	firstPause   = time.Second
+	// FirstPause and LongestPause bound the pauses between attempts that fail, and between repairs.
+	FirstPause   = time.Second
 	LongestPause = 30 * time.Second
-	// gather is the pause before the first repair: a change is several messages.
-	gather = 5 * time.Millisecond
-	// calm is for how long nobody changes anything until the next repair is done at once again.
-	calm = 2 * LongestPause
+	// Gather is the pause before the first repair: a change is several messages.
+	Gather = 5 * time.Millisecond
+	// Calm is for how long nobody changes anything until the next repair is done at once again.
+	Calm = 2 * LongestPause
 )
 
 // Backoff is the pause before the last attempt. Pauses double. The zero Backoff has had no attempt.
@@ -19,7 +19,7 @@ type Backoff struct{ pause time.Duration }
 
 // Next returns the pause before the next attempt.
 func (b *Backoff) Next() time.Duration {
-	b.pause = min(max(2*b.pause, firstPause), LongestPause)
+	b.pause = min(max(2*b.pause, FirstPause), LongestPause)
 	return b.pause
 }
 
@@ -34,8 +34,8 @@ type Repairs struct {
 // none, one, or more.
 func (r *Repairs) Next(now time.Time) (pause time.Duration, before int) {
 	switch {
-	case r.last.IsZero() || now.Sub(r.last) > calm:
-		r.Backoff, pause = Backoff{}, gather
+	case r.last.IsZero() || now.Sub(r.last) > Calm:
+		r.Backoff, pause = Backoff{}, Gather
 	default:
 		before = 1
 		if r.pause > 0 {

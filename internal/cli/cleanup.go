@@ -9,6 +9,7 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/node/hostnet"
+	policynft "portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/proxy/nft"
 )
 
@@ -19,11 +20,11 @@ func newCleanup() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove what Portolan left in this host's kernel",
 		Long: `Remove what Portolan left in this host's kernel, and print it, one line each: the
-nftables tables of the service proxy, and the device and the table of a DNS agent
-that was killed, on a kernel that does not remove them itself. Stop the processes
-first. What a service proxy that runs has stays on Linux 6.9 and newer; on older
-kernels it is removed, and the proxy restores it. If there is nothing, it does
-nothing.
+nftables tables of the service proxy and of policies, and the device and the table
+of a DNS agent that was killed, on a kernel that does not remove them itself. Stop
+the processes first. What a service proxy that runs has stays on Linux 6.9 and
+newer; on older kernels it is removed, and the proxy restores it, as the agent does
+with policies. If there is nothing, it does nothing.
 
 With --kube-proxy it also removes what kube-proxy left, of all its modes. Rules of
 other programs and of the kubelet stay.`,
@@ -39,6 +40,7 @@ other programs and of the kubelet stay.`,
 			}
 			removals := []func() ([]string, error){
 				func() ([]string, error) { return removeProxy(&c) },
+				func() ([]string, error) { return removePolicy(&c) },
 				func() ([]string, error) { return hostnet.Remove(c.Node.Device) },
 			}
 			if ofKubeProxy {
@@ -75,6 +77,15 @@ func removeProxy(c *config.Config) ([]string, error) {
 		err = fmt.Errorf("%w; stop portolan proxy first", err)
 	}
 	return removed, err
+}
+
+// removePolicy removes the table of policies.
+func removePolicy(c *config.Config) ([]string, error) {
+	removed, err := policynft.Cleanup(c.Policy.Table)
+	if !removed {
+		return nil, err
+	}
+	return []string{"nftables table inet " + c.Policy.Table}, err
 }
 
 // removeKubeProxy removes what kube-proxy left.

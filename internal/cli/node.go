@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ func newNode() *cobra.Command {
 	var flags agentFlags
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Run the agent of a node: cluster DNS for its Pods, and the service proxy",
+		Short: "Run the agent of a node: cluster DNS for its Pods, the service proxy, and policies",
 		Long: `Serve cluster DNS to the Pods of a node, until SIGTERM or SIGINT.
 
 In mode secondary the agent holds a copy of the cluster's zones, by zone transfer.
@@ -27,11 +28,13 @@ connection tracking. Both are removed when the process ends, even if it is kille
 Without addresses it listens on --listen.
 
 With --parts dns,proxy the same process is the service proxy of the node, see
-"portolan proxy"; with --parts proxy it is that alone. The proxy reads the cluster
-from the Kubernetes API or from manifests; DNS does not.`,
+"portolan proxy"; with --parts proxy it is that alone. With the part policy it
+enforces NetworkPolicies and ClusterNetworkPolicies for the node's Pods. Both read
+the cluster from the Kubernetes API or from manifests; DNS does not.`,
 		Example: `  portolan node --address 169.254.20.10 --server 10.96.0.11
   portolan node --mode cache --listen 127.0.0.1:1053 --server 10.96.0.10
-  portolan node --parts dns,proxy --address 10.96.0.10 --server 10.96.0.11 --config node.yaml`,
+  portolan node --parts dns,proxy --address 10.96.0.10 --server 10.96.0.11 --config node.yaml
+  portolan node --parts policy`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,7 +69,7 @@ type agentFlags struct {
 func (f *agentFlags) add(cmd *cobra.Command) {
 	f.sourceFlags.add(cmd)
 	cmd.Flags().StringSliceVar(
-		&f.parts, "parts", nil, "what the agent does, a `LIST` of dns and proxy (default dns)",
+		&f.parts, "parts", nil, "what the agent does, a `LIST` of dns, proxy and policy (default dns)",
 	)
 	cmd.Flags().StringVar(
 		&f.mode, "mode", "",
@@ -88,7 +91,7 @@ func (f *agentFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc(
 		"parts",
 		cobra.FixedCompletions(
-			[]string{dnssettings.PartDNS, dnssettings.PartProxy, dnssettings.PartDNS + "," + dnssettings.PartProxy},
+			append(dnssettings.Parts(), strings.Join(dnssettings.Parts(), ",")),
 			cobra.ShellCompDirectiveNoFileComp,
 		),
 	)
@@ -108,8 +111,8 @@ func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 		c.Node.Parts = f.parts
 	}
 	for _, flag := range []string{"kubeconfig", "manifests", "simulate"} {
-		if err == nil && cmd.Flags().Changed(flag) && !c.Node.Has(dnssettings.PartProxy) {
-			return c, fmt.Errorf("--%s has no effect without --parts proxy", flag)
+		if err == nil && cmd.Flags().Changed(flag) && !c.Node.Has(dnssettings.PartProxy) && !c.Node.Has(dnssettings.PartPolicy) {
+			return c, fmt.Errorf("--%s has no effect without --parts proxy or policy", flag)
 		}
 	}
 	if f.mode != "" {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,6 +27,7 @@ import (
 	"portolan.dev/portolan/internal/kube/source"
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
+	policyapp "portolan.dev/portolan/internal/policy/app"
 	proxyapp "portolan.dev/portolan/internal/proxy/app"
 )
 
@@ -69,25 +72,31 @@ func (a assembly) node() (*daemon.Config, error) {
 		return nil, err
 	}
 	cfg := &daemon.Config{Program: "portolan node"} // so that one agent can replace another
-	if a.settings.Node.Has(dnssettings.PartProxy) {
+	kernel := a.kernel(cfg, len(a.settings.Node.Parts))
+	if a.settings.Node.Has(dnssettings.PartProxy) || a.settings.Node.Has(dnssettings.PartPolicy) {
 		daemon.LeaveToKernel() // before accounts are made
 	}
 	if a.settings.Node.Has(dnssettings.PartDNS) {
-		if err := a.addAgent(cfg); err != nil {
+		if err := a.addAgent(cfg, kernel); err != nil {
 			return nil, err
 		}
 	}
 	if a.settings.Node.Has(dnssettings.PartProxy) {
-		if err := a.addProxy(cfg); err != nil {
+		if err := kernel.addProxy(); err != nil {
 			return nil, err
 		}
 	}
-	return cfg, nil
+	if a.settings.Node.Has(dnssettings.PartPolicy) {
+		if err := kernel.addPolicy(); err != nil {
+			return nil, err
+		}
+	}
+	return cfg, kernel.addSource()
 }
 
 // addAgent adds the DNS agent of a node. It reads no cluster: its zones come from servers, and
-// what a service proxy in the same process reads is not for it.
-func (a assembly) addAgent(cfg *daemon.Config) error {
+// what other parts in the same process read is not for it.
+func (a assembly) addAgent(cfg *daemon.Config, kernel *kernelParts) error {
 	dns, err := dnsapp.NewAgent(dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log})
 	if err != nil {
 		return err
@@ -95,7 +104,9 @@ func (a assembly) addAgent(cfg *daemon.Config) error {
 	part := daemon.Part(dns)
 	if network := dns.NodeSettings().Network; len(network.Addresses) > 0 {
 		part = nodeapp.New(network, dns, a.log)
+		kernel.dns = network.Addresses
 	}
+	kernel.answers = true
 	cfg.Parts = append(cfg.Parts, part)
 	cfg.Dumps = append(cfg.Dumps, zoneDump(dns), cacheDump(dns))
 	cfg.Actions = append(cfg.Actions, flushAction(dns))
@@ -106,46 +117,95 @@ func (a assembly) addAgent(cfg *daemon.Config) error {
 func (a assembly) proxy() (*daemon.Config, error) {
 	daemon.LeaveToKernel()
 	cfg := &daemon.Config{Program: "portolan proxy"}
-	return cfg, a.addProxy(cfg)
+	kernel := a.kernel(cfg, 1)
+	if err := kernel.addProxy(); err != nil {
+		return nil, err
+	}
+	return cfg, kernel.addSource()
 }
 
-// shareBesideDNS is the share of the memory limit that Services may take in a process that answers DNS,
-// too. The rest is for its zones, its cache and what clients make it hold.
-const shareBesideDNS = 0.5
+// kernelParts adds the parts of a node that program its kernel, and the source that they share.
+type kernelParts struct {
+	assembly
+	cfg   *daemon.Config
+	parts int // of the process
+	store *cluster.Store
+	src   *source.Source
+	// answers: a part answers DNS, at the node's addresses dns.
+	answers bool
+	dns     []netip.Addr
+	needs   []cluster.Kind
+	policy  bool // one of them enforces policies
+}
 
-// addProxy adds the service proxy of a node, and the source of what it needs.
-func (a assembly) addProxy(cfg *daemon.Config) error {
-	store, memory := cluster.NewStore(), 1.
-	var src *source.Source
-	loaded := func() {
-		daemon.SettleMemory(daemon.FrequentGC)
-		daemon.UseOneProcessor()
+func (a assembly) kernel(cfg *daemon.Config, parts int) *kernelParts {
+	return &kernelParts{assembly: a, cfg: cfg, parts: parts, store: cluster.NewStore()}
+}
+
+// settle settles memory when the kernel has the cluster.
+func (k *kernelParts) settle() {
+	if k.answers { // clients of DNS wait for answers, which take memory, too
+		debug.FreeOSMemory()
+		return
 	}
-	if len(cfg.Parts) > 0 { // clients of DNS wait for answers, which take memory, too
-		loaded, memory = debug.FreeOSMemory, shareBesideDNS
-	}
+	daemon.SettleMemory(daemon.FrequentGC)
+	daemon.UseOneProcessor()
+}
+
+func (k *kernelParts) problem(kinds ...cluster.Kind) error { return k.src.Problem(kinds...) }
+
+// addProxy adds the service proxy of a node.
+func (k *kernelParts) addProxy() error {
 	proxy, err := proxyapp.New(proxyapp.Config{
-		Settings: a.settings, Store: store, Log: a.log, Loaded: loaded, Memory: memory,
-		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) }, Warn: a.warnOwners(),
+		Settings: k.settings, Store: k.store, Log: k.log, Loaded: k.settle, Memory: 1 / float64(k.parts),
+		Problem: k.problem, Warn: k.warnOwners(),
 	})
 	if err != nil {
 		return err
 	}
-	src, err = source.New(source.Config{
-		Settings: a.settings,
-		Scope:    source.Proxy,
-		Version:  version(),
-		Store:    store,
-		Stdin:    a.stdin,
-		Log:      a.log,
-		Needs:    proxy.Needs,
-		Node:     proxy.Node(),
+	k.cfg.Parts, k.needs = append(k.cfg.Parts, proxy), append(k.needs, proxy.Needs()...)
+	return nil
+}
+
+// addPolicy adds the policies of a node.
+func (k *kernelParts) addPolicy() error {
+	node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
+	if err != nil {
+		return err
+	}
+	policy, err := policyapp.New(policyapp.Config{
+		Settings: k.settings, Store: k.store, Log: k.log, Node: node, DNS: k.dns, Problem: k.problem, Loaded: k.settle,
 	})
 	if err != nil {
 		return err
 	}
-	cfg.Parts, cfg.Source = append(cfg.Parts, proxy), src
-	cfg.Dumps = append(cfg.Dumps, modelDump(src))
+	k.cfg.Parts, k.needs, k.policy = append(k.cfg.Parts, policy), append(k.needs, policy.Needs()...), true
+	return nil
+}
+
+// addSource adds the source of what the parts need, if they need anything.
+func (k *kernelParts) addSource() error {
+	if len(k.needs) == 0 {
+		return nil
+	}
+	slices.Sort(k.needs)
+	k.needs = slices.Compact(k.needs)
+	cfg := source.Config{
+		Settings: k.settings, Scope: source.Policy, Version: version(), Store: k.store, Stdin: k.stdin, Log: k.log,
+		Needs: func() []cluster.Kind { return k.needs },
+	}
+	if !k.policy { // it reads the Node of its own only
+		node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
+		if err != nil {
+			return err
+		}
+		cfg.Scope, cfg.Node = source.Proxy, node
+	}
+	var err error
+	if k.src, err = source.New(cfg); err != nil {
+		return err
+	}
+	k.cfg.Source, k.cfg.Dumps = k.src, append(k.cfg.Dumps, modelDump(k.src))
 	return nil
 }
 

@@ -1,0 +1,282 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/policy/cni"
+	"portolan.dev/portolan/internal/policy/flows"
+	"portolan.dev/portolan/internal/policy/nft"
+	"portolan.dev/portolan/internal/policy/plan"
+	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/support/hostaddrs"
+	"portolan.dev/portolan/internal/support/retry"
+)
+
+const (
+	// addressInterval is the interval between looks at the host's addresses.
+	addressInterval = 5 * time.Second
+	// compareInterval is the interval between comparisons of the whole table with the cluster when
+	// nothing else asks for one.
+	compareInterval = time.Hour
+)
+
+var (
+	errNotSynced = errors.New("the policies are not in the kernel yet")
+	// errNotSeen is why a Pod is not admitted whose object did not arrive.
+	errNotSeen = errors.New("the API server has not told this agent of the Pod yet")
+)
+
+// worker is the goroutine that compiles what changed and programs it.
+type worker struct {
+	*Policy
+	table    kernelTable
+	failures retry.Backoff
+	repairs  retry.Repairs
+	notices  chan nft.Notice // of changes by other programs
+	blind    chan error      // why there are no more notices
+	watching sync.WaitGroup
+	stop     context.CancelFunc // of watching; nil if nothing watches
+
+	gate
+
+	// mu guards the compiler, which this goroutine alone changes, and hosts.
+	mu       sync.RWMutex
+	compiler *plan.Compiler
+	behind   bool         // changes were not compiled
+	hosts    []netip.Addr // the host's addresses, sorted
+}
+
+// kernelTable is what the worker needs of an nft.Table.
+type kernelTable interface {
+	Sync(ruleset.Ruleset) error
+	Apply(ruleset.Ruleset, *ruleset.Delta) error
+	Cut([]flows.Flow) error
+	Counters() ([]nft.Counter, error)
+	Watch(context.Context, chan<- nft.Notice) error
+	Close() error
+}
+
+func newWorker(p *Policy) (*worker, error) {
+	table, err := nft.New(nft.Config{
+		Name: p.settings.Table, LogGroup: uint16(p.settings.Log.Group), LogRate: uint32(p.settings.Log.Rate), Log: p.cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &worker{
+		Policy: p, table: table,
+		compiler: plan.New(plan.Config{
+			Node: p.cfg.Node, DNS: plan.DNS{Service: p.dns, Addrs: p.cfg.DNS}, Ranges: p.settings.PodRanges,
+		}),
+		notices: make(chan nft.Notice, 1), blind: make(chan error, 1), gate: newGate(),
+	}, nil
+}
+
+// run works until ctx is done, and returns nil.
+func (w *worker) run(ctx context.Context) error {
+	feed := w.cfg.Store.Subscribe()
+	defer feed.Close()
+	defer w.close()
+	if w.plugin != nil {
+		for _, a := range w.plugin.Registry().All() {
+			w.attach(a)
+		}
+	}
+	w.lookAtAddresses()
+	look := time.NewTicker(addressInterval)
+	defer look.Stop()
+	compare := time.NewTicker(compareInterval)
+	defer compare.Stop()
+	var again, repair <-chan time.Time // nil if none is waited for
+	stale := true                      // the kernel may differ from the ruleset
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-feed.Ready():
+		case r := <-w.requests:
+			w.takeAll(r)
+		case <-look.C:
+			w.lookAtAddresses()
+			continue
+		case <-compare.C:
+			stale = true
+		case <-again:
+			again = nil
+		case notice := <-w.notices:
+			if repair == nil && again == nil { // else everything is repaired soon
+				repair = time.After(w.disturbed(notice))
+			}
+			continue
+		case err := <-w.blind:
+			repair = time.After(w.blinded(err))
+			continue
+		case <-repair:
+			repair, stale = nil, true
+			select { // what it is about is repaired, too
+			case <-w.notices:
+			default:
+			}
+		}
+		changes := feed.Pending()
+		if again != nil {
+			w.compile(changes)
+			stale = true // the next attempt brings everything
+			continue
+		}
+		err := w.apply(ctx, changes, stale)
+		stale = err != nil
+		if err != nil && !errors.Is(err, errNotSynced) {
+			again = time.After(w.failures.Next())
+		} else if err == nil {
+			w.failures = retry.Backoff{}
+		}
+	}
+}
+
+func (w *worker) close() {
+	w.stopWatching()
+	_ = w.table.Close()
+}
+
+// compile compiles changes, and returns what changed since the last call; nil while the model is not
+// whole.
+func (w *worker) compile(c cluster.Changes) (delta *ruleset.Delta) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cfg.Store.View(func(v *cluster.View) {
+		if !v.Loaded(w.Needs()...) {
+			w.behind = true
+			return
+		}
+		c.Everything = c.Everything || w.behind
+		w.behind = false
+		delta = w.compiler.Apply(v, &c)
+	})
+	return delta
+}
+
+// stats returns how much is compiled.
+func (w *worker) stats() plan.Stats {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.compiler.Stats()
+}
+
+// apply brings changes into the kernel, and all if it may differ from the ruleset.
+func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error {
+	begin := time.Now()
+	delta := w.compile(c)
+	var err error
+	switch {
+	case delta == nil:
+		return errNotSynced
+	case stale:
+		if err = w.table.Sync(w.compiler); err == nil {
+			w.watch(ctx)
+		}
+	case !delta.Empty():
+		err = w.table.Apply(w.compiler, delta)
+	}
+	if stale || !delta.Empty() {
+		w.metrics.programmed(stale, time.Since(begin), err)
+	}
+	if w.record(err) {
+		stats := w.stats()
+		w.cfg.Log.Info("the kernel has the policies of the cluster", "pods", stats.Local, "chains", stats.Chains,
+			"sets", stats.Sets, "elements", stats.Elements, "took", time.Since(begin))
+		w.cfg.Loaded()
+	}
+	if err != nil {
+		return err
+	}
+	w.answer()
+	if w.flows != nil && (stale || !delta.Empty()) {
+		w.flows.Changed()
+	}
+	return nil
+}
+
+// record records the result of a transaction, and reports whether it is the first success.
+func (w *worker) record(err error) (first bool) {
+	w.Policy.mu.Lock()
+	defer w.Policy.mu.Unlock()
+	switch {
+	case err != nil:
+		if w.problem == nil || w.problem.Error() != err.Error() {
+			w.cfg.Log.Error("the kernel does not have the present policies", "err", withCure(err))
+		}
+		w.problem = err
+	case w.problem != nil:
+		w.cfg.Log.Info("the kernel has the present policies again")
+		w.problem = nil
+	}
+	first = err == nil && !w.synced
+	w.synced = w.synced || first
+	return first
+}
+
+// withCure adds what the user can do to an error of a transaction, where that is known.
+func withCure(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w (it needs the capability NET_ADMIN, in the node's network)", err)
+	}
+	return err
+}
+
+// lookAtAddresses reads the addresses of the host's interfaces. If they cannot be read, the ones before
+// stay.
+func (w *worker) lookAtAddresses() {
+	addrs, err := hostaddrs.All()
+	if err != nil {
+		w.cfg.Log.Warn("the addresses of the node cannot be read; the last known ones are used", "err", err)
+		return
+	}
+	w.mu.Lock()
+	w.hosts = addrs
+	w.mu.Unlock()
+}
+
+// denied returns those of some flows that the policies do not allow, by their places. What the node
+// sends itself is not judged.
+func (w *worker) denied(all []flows.Flow) (some []int) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for i, f := range all {
+		client, server := f.Client.Addr(), f.Server.Addr()
+		if w.isHost(client) {
+			continue
+		}
+		verdict := ruleset.Judge(w.compiler, ruleset.Packet{
+			Source: client, Destination: server, Protocol: f.Protocol, DestinationPort: f.Server.Port(),
+			ToNode: w.isHost(server),
+		}, w.resolved)
+		if !verdict.Allowed {
+			some = append(some, i)
+		}
+	}
+	return some
+}
+
+// isHost reports whether an address is the node's own.
+func (w *worker) isHost(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(w.hosts, a, netip.Addr.Compare)
+	return found || a.IsLoopback()
+}
+
+// resolved reports whether an address was an answer for a name of a set. Such addresses expire, but
+// flows that began before go on.
+func (w *worker) resolved(set string, _ netip.Addr) bool {
+	s, ok := w.compiler.Set(set)
+	return ok && s.Kind == ruleset.Resolved
+}
+
+func (w *worker) cut(all []flows.Flow) error { return w.table.Cut(all) }

@@ -28,7 +28,8 @@ type Flow struct {
 
 // Config configures a Cutter.
 type Config struct {
-	// Denied returns those of some flows that the present policies do not allow, by their places.
+	// Denied returns those of some flows that the present policies do not allow, by their places. There
+	// is at least one flow, and some is not kept.
 	Denied func([]Flow) []int
 	// Cut has the kernel drop packets of flows that connection tracking takes for the first of one.
 	Cut func([]Flow) error
@@ -147,6 +148,9 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 	var some, denied []Flow
 	var identities, gone []ctnetlink.Identity // of some and denied
 	judge := func() {
+		if len(some) == 0 {
+			return
+		}
 		for _, i := range c.cfg.Denied(some) {
 			denied, gone = append(denied, some[i]), append(gone, identities[i])
 		}

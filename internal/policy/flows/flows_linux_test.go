@@ -1,0 +1,151 @@
+package flows
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/support/ctnetlink"
+	"portolan.dev/portolan/internal/support/ctnetlink/ctnetlinktest"
+	"portolan.dev/portolan/test/namespace/namespacetest"
+)
+
+const patience = 20 * time.Second
+
+// TestCutsDeniedFlows compares the kernel's table before and after a change, of more entries than are
+// judged at once.
+func TestCutsDeniedFlows(t *testing.T) {
+	t.Parallel()
+	if !namespacetest.OnNode(t) {
+		return
+	}
+	const each = 2*together + 1
+	all := map[string]ctnetlinktest.Flow{
+		"denied":                         {Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:80"), Replies: at("10.244.2.9:80")},
+		"denied after translation":       {Protocol: unix.IPPROTO_UDP, Client: at("10.244.1.7:1"), Destination: at("10.96.0.10:53"), Replies: at("10.244.2.9:80")},
+		"denied, IPv6":                   {Protocol: unix.IPPROTO_TCP, Client: at("[fd00::7]:1"), Destination: at("[fd00::9]:80"), Replies: at("[fd00::9]:80")},
+		"allowed":                        {Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:443"), Replies: at("10.244.2.9:443")},
+		"allowed after translation":      {Protocol: unix.IPPROTO_UDP, Client: at("10.244.1.7:1"), Destination: at("10.96.0.10:80"), Replies: at("10.244.2.9:53")},
+		"of another zone, as a bridge's": {Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:80"), Replies: at("10.244.2.9:80"), Zone: 5},
+	}
+	var made []ctnetlinktest.Flow
+	for _, f := range all {
+		for i := range each {
+			f.Client = netip.AddrPortFrom(f.Client.Addr(), uint16(1000+i))
+			made = append(made, f)
+		}
+	}
+	if err := ctnetlinktest.Create(made...); err != nil {
+		t.Fatal(err)
+	}
+	var cut []Flow
+	passes := make(chan Pass, 10)
+	c := New(Config{
+		Denied: func(some []Flow) (denied []int) {
+			for i, f := range some {
+				if f.Server.Port() == 80 {
+					denied = append(denied, i)
+				}
+			}
+			return denied
+		},
+		Cut: func(flows []Flow) error {
+			if n := len(tracked(t)); len(cut) == 0 && n != len(made) {
+				t.Errorf("%d entries when flows are told to be cut, want all %d", n, len(made))
+			}
+			cut = append(cut, flows...)
+			return nil
+		},
+		Passed: func(p Pass) { passes <- p }, Log: slog.New(slog.DiscardHandler),
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(t.Context()) }()
+	t.Cleanup(func() { <-ended })
+	c.Changed()
+	select {
+	case p := <-passes:
+		if p.Cut != 3*each || p.Err != nil {
+			t.Errorf("pass: %+v, want %d cut", p, 3*each)
+		}
+	case <-time.After(patience):
+		t.Fatal("no pass")
+	}
+	left := tracked(t)
+	if n := len(left); n != 3*each {
+		t.Errorf("%d entries are left, want %d", n, 3*each)
+	}
+	for _, f := range left {
+		if f.Server.Port() == 80 && f.Client.Port() == 1000 && f.zone == 0 {
+			t.Errorf("%s is left", f)
+		}
+	}
+	want := Flow{Protocol: ruleset.UDP, Client: at("10.244.1.7:1000"), Server: at("10.244.2.9:80")}
+	if len(cut) != 3*each || !slices.Contains(cut, want) {
+		t.Errorf("%d flows are cut, want %d with %v", len(cut), 3*each, want)
+	}
+}
+
+// TestUncutFlowsStay verifies that no entry is deleted whose flow the kernel could not be told to cut, and
+// that the pass is repeated.
+func TestUncutFlowsStay(t *testing.T) {
+	t.Parallel()
+	if !namespacetest.OnNode(t) {
+		return
+	}
+	if err := ctnetlinktest.Create(ctnetlinktest.Flow{
+		Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:80"), Replies: at("10.244.2.9:80"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("no room")
+	c := New(Config{
+		Denied: func(some []Flow) []int { return []int{0} },
+		Cut:    func([]Flow) error { return failure },
+		Log:    slog.New(slog.DiscardHandler),
+	})
+	if p := c.pass(); p.Cut != 0 || !errors.Is(p.Err, failure) {
+		t.Errorf("pass: %+v, want none cut and %v", p, failure)
+	}
+	if n := len(tracked(t)); n != 1 {
+		t.Errorf("%d entries, want 1", n)
+	}
+	failure = nil
+	if p := c.pass(); p.Cut != 1 || p.Err != nil {
+		t.Errorf("pass: %+v, want one cut", p)
+	}
+}
+
+func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// entry is a flow of the kernel's table.
+type entry struct {
+	Flow
+	zone uint16
+}
+
+func (e entry) String() string { return fmt.Sprintf("%d %s → %s", e.Protocol, e.Client, e.Server) }
+
+func tracked(t *testing.T) (all []entry) {
+	t.Helper()
+	table, err := ctnetlink.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
+		err := table.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
+			all = append(all, entry{Flow{ruleset.Protocol(e.Original.Protocol), e.Original.Source, e.Reply.Source}, e.Zone})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}

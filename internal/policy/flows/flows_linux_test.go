@@ -67,7 +67,11 @@ func TestCutsDeniedFlows(t *testing.T) {
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(t.Context()) }()
-	t.Cleanup(func() { <-ended })
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	c.Changed()
 	select {
 	case p := <-passes:
@@ -106,7 +110,7 @@ func TestUncutFlowsStay(t *testing.T) {
 	}
 	failure := errors.New("no room")
 	c := New(Config{
-		Denied: func(some []Flow) []int { return []int{0} },
+		Denied: func([]Flow) []int { return []int{0} },
 		Cut:    func([]Flow) error { return failure },
 		Log:    slog.New(slog.DiscardHandler),
 	})

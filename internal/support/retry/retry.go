@@ -5,8 +5,9 @@ package retry
 import "time"
 
 const (
-	// FirstPause and LongestPause bound the pauses between attempts that fail, and between repairs.
-	FirstPause   = time.Second
+	// FirstPause is the shortest pause between attempts that fail, and between repairs.
+	FirstPause = time.Second
+	// LongestPause is the longest one.
 	LongestPause = 30 * time.Second
 	// Gather is the pause before the first repair: a change is several messages.
 	Gather = 5 * time.Millisecond

@@ -203,3 +203,17 @@ func PolicyNames(policies []*cluster.NetworkPolicy) (names []string) {
 	}
 	return names
 }
+
+// Egress evaluates the egress of the connections from a Pod to each DNS Pod over a protocol, and returns
+// the first that is denied. DNS Pods in the network of their node count as if they had one of their own:
+// policies that name them mean the DNS, wherever it is reached.
+func (d *DNS) Egress(s *Set, from *End, p cluster.Protocol) Verdict {
+	for i := range d.ends {
+		to := d.ends[i]
+		to.HostNetwork, to.Node = false, ""
+		if v := s.Egress(from, &to, d.port(&to, p), d.Addrs...); !v.Allowed {
+			return v
+		}
+	}
+	return Verdict{Allowed: true}
+}

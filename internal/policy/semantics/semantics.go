@@ -3,7 +3,7 @@
 // It implements networking.k8s.io/v1 as described on the page Network Policies of the
 // Kubernetes documentation: policies are additive, what no policy restricts is allowed,
 // and a connection needs the egress of its source and the ingress of its destination. Traffic
-// between a Pod and its node is always allowed.
+// between a Pod and its own node is allowed.
 // Where that page leaves it to the network plugin, this package does as most of them do:
 // policies do not apply to Pods with hostNetwork, selectors do not match those Pods as
 // peers, and addresses and ports of a policy are those of the Pod, not those of a Service,
@@ -11,8 +11,13 @@
 // through a Service.
 //
 // Of policy.networking.k8s.io/v1alpha2 the Admin tier is evaluated before, and the Baseline tier for
-// Pods that no NetworkPolicy selects in the direction. These apply to a Pod's connections with its
-// node and with itself, too (sigs.k8s.io/network-policy-api, issue 390).
+// Pods that no NetworkPolicy selects in the direction. These apply to a Pod's connections to its
+// node and with itself, too (sigs.k8s.io/network-policy-api, issue 390). What comes from a Pod's own node
+// passes in all tiers: their ingress peers are Pods only, and the kubelet's probes must arrive.
+//
+// Policies in audit mode (cluster.AnnotationAudit) deny nothing. A Verdict has what they would have
+// denied, and is otherwise that of the same cluster without these denials: what a NetworkPolicy in
+// audit mode allows is allowed, and a Pod is isolated only by NetworkPolicies that are not in audit mode.
 //
 // Everything here is a pure function of the model.
 package semantics
@@ -40,8 +45,8 @@ type End struct {
 	Labels map[string]string
 	// Addrs are its addresses, if they are known.
 	Addrs []netip.Addr
-	// Names are the domain names of an address outside the cluster, in lower case without a dot at the
-	// end, as the client looked them up.
+	// Names are the domain names of its addresses, in lower case without a dot at the end, as the client
+	// looked them up.
 	Names []string
 	// Ports are the ports of its containers, for policies with named ports.
 	Ports       []cluster.Port
@@ -108,14 +113,39 @@ func (s *Set) labelsOf(namespace string) map[string]string {
 // Verdict is the result for one direction of a connection.
 type Verdict struct {
 	Allowed bool
-	// Decider is the rule of a ClusterNetworkPolicy that decided, if one did; the other fields are
+	// Exception is why a connection is allowed that no rule allows.
+	Exception Exception
+	// Decider is the rule of a ClusterNetworkPolicy that decided, if one did; Policies and Nearest are
 	// empty then.
 	Decider TierRule
 	// Policies are the NetworkPolicies that apply, ordered by name; none if nothing restricts.
 	Policies []*cluster.NetworkPolicy
 	// Nearest is the rule that matches best, if it is not allowed.
 	Nearest NearestRule
+	// Audit is what policies in audit mode would have denied, in the order of evaluation.
+	Audit []Denial
 }
+
+// Denial is what policies in audit mode would have denied.
+type Denial struct {
+	// Decider is the rule of a ClusterNetworkPolicy; the other fields are empty then.
+	Decider TierRule
+	// Policies are the NetworkPolicies that apply, ordered by name, of which none allows it.
+	Policies []*cluster.NetworkPolicy
+	// Nearest is the rule that matches best.
+	Nearest NearestRule
+}
+
+// Exception is why policies do not apply to a connection.
+type Exception uint8
+
+// The exceptions.
+const (
+	NoException Exception = iota
+	HostNetwork           // the Pod is in the network of its node
+	OwnNode               // the peer is the Pod's own node
+	Itself                // the peer is the Pod
+)
 
 // NearestRule is a rule that matches the peer or the port of a connection, but not both.
 type NearestRule struct {
@@ -144,24 +174,42 @@ func (s *Set) Egress(from, to *End, port cluster.Port, virtualIPs ...netip.Addr)
 
 // inTiers evaluates the tiers around NetworkPolicies for the Pod e, which connects to or from other.
 func (s *Set) inTiers(d direction, e, other, to *End, port cluster.Port, policies func() Verdict) Verdict {
-	if e.HostNetwork {
-		return Verdict{Allowed: true}
+	switch {
+	case e.HostNetwork:
+		return Verdict{Allowed: true, Exception: HostNetwork}
+	case d == ingress && isOwnNode(e, other):
+		return Verdict{Allowed: true, Exception: OwnNode}
 	}
-	if v, final := s.decide(cluster.AdminTier, d, e, other, to, port); final {
+	c := connection{d, e, other, to, port}
+	v, audit, final := s.decide(cluster.AdminTier, &c)
+	if final {
+		v.Audit = audit
 		return v
 	}
-	v := policies()
-	if len(v.Policies) > 0 {
-		if !v.Allowed && (other.isNode() && other.Node == e.Node || isSelf(e, other)) {
-			return Verdict{Allowed: true, Policies: v.Policies}
+	v = policies()
+	switch {
+	case v.Allowed:
+	case isOwnNode(e, other):
+		v = Verdict{Allowed: true, Exception: OwnNode, Policies: v.Policies}
+	case isSelf(e, other):
+		v = Verdict{Allowed: true, Exception: Itself, Policies: v.Policies}
+	case !slices.ContainsFunc(v.Policies, func(p *cluster.NetworkPolicy) bool { return !p.Audit }):
+		audit = append(audit, Denial{Policies: v.Policies, Nearest: v.Nearest})
+		v = Verdict{Allowed: true}
+	}
+	if len(v.Policies) == 0 {
+		if base, more, final := s.decide(cluster.BaselineTier, &c); final {
+			v, audit = base, append(audit, more...)
+		} else {
+			audit = append(audit, more...)
 		}
-		return v
 	}
-	if v, final := s.decide(cluster.BaselineTier, d, e, other, to, port); final {
-		return v
-	}
+	v.Audit = audit
 	return v
 }
+
+// isOwnNode reports whether other is the node of the Pod e.
+func isOwnNode(e, other *End) bool { return other.isNode() && other.Node == e.Node }
 
 // isSelf reports whether both ends are one Pod.
 func isSelf(a, b *End) bool { return a.Name != "" && a.Namespace == b.Namespace && a.Name == b.Name }
@@ -263,6 +311,8 @@ func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End
 		switch {
 		case peer.Block.IsValid():
 			return covers(&peer, e.Addrs)
+		case len(peer.Domains) > 0:
+			return inDomains(e.Names, peer.Domains)
 		case e.HostNetwork || e.Namespace == "":
 			return false
 		case peer.Namespaces == nil:

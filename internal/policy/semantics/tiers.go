@@ -47,31 +47,44 @@ func newTiers(v *cluster.View) tiers {
 	return t
 }
 
-// decide returns the verdict of a tier, and whether it is final. The connection is between the Pod e
-// and other, to a port of to, which is one of them.
-func (s *Set) decide(tier cluster.Tier, d direction, e, other, to *End, port cluster.Port) (v Verdict, final bool) {
+// connection is a connection seen from one of its ends, the Pod e; other is the other end. The port is
+// that of to, which is one of them.
+type connection struct {
+	direction
+	e, other, to *End
+	port         cluster.Port
+}
+
+// decide returns the verdict of a tier, whether it is final, and what rules in audit mode would have
+// denied before it.
+func (s *Set) decide(tier cluster.Tier, c *connection) (v Verdict, audit []Denial, final bool) {
 	for _, p := range s.tiers[tier] {
-		if len(d.tierRules(p)) == 0 || !s.selects(&p.Subject, e) {
+		if len(c.tierRules(p)) == 0 || !s.selects(&p.Subject, c.e) {
 			continue
 		}
-		for i := range d.tierRules(p) {
-			r := &d.tierRules(p)[i]
-			action := r.Action
+		for i := range c.tierRules(p) {
+			action, matches := s.tierAction(&c.tierRules(p)[i], c)
 			switch {
-			case r.Unknown && action == cluster.Accept:
-				continue
-			case r.Unknown: // a rule that is not understood must not let through what it may deny
-				action = cluster.Deny
-			case !s.tierPeers(r, other) || !portsAllow(r.Ports, to, port):
-				continue
+			case !matches:
+			case action == cluster.Pass:
+				return Verdict{}, audit, false
+			case action == cluster.Deny && p.Audit:
+				audit = append(audit, Denial{Decider: TierRule{p, i}})
+			default:
+				return Verdict{Allowed: action == cluster.Accept, Decider: TierRule{p, i}}, audit, true
 			}
-			if action == cluster.Pass {
-				return Verdict{}, false
-			}
-			return Verdict{Allowed: action == cluster.Accept, Decider: TierRule{p, i}}, true
 		}
 	}
-	return Verdict{}, false
+	return Verdict{}, audit, false
+}
+
+// tierAction returns what a rule does with a connection, and whether it matches. A rule that is not
+// understood must not let through what it may deny (ClusterNetworkPolicyEgressPeer).
+func (s *Set) tierAction(r *cluster.TierRule, c *connection) (action cluster.Action, matches bool) {
+	if r.Unknown {
+		return cluster.Deny, r.Action != cluster.Accept
+	}
+	return r.Action, s.tierPeers(r, c.other) && portsAllow(r.Ports, c.to, c.port)
 }
 
 // selects reports whether an end is one of Pods.
@@ -98,9 +111,14 @@ func (s *Set) tierPeers(r *cluster.TierRule, e *End) bool {
 				return slices.ContainsFunc(peer.Networks, func(p netip.Prefix) bool { return p.Contains(a) })
 			})
 		}
-		return slices.ContainsFunc(e.Names, func(name string) bool {
-			return slices.ContainsFunc(peer.Domains, func(d string) bool { return inDomain(name, d) })
-		})
+		return inDomains(e.Names, peer.Domains)
+	})
+}
+
+// inDomains reports whether one of the names is in one of the domains.
+func inDomains(names, domains []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return slices.ContainsFunc(domains, func(d string) bool { return inDomain(name, d) })
 	})
 }
 

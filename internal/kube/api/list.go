@@ -4,16 +4,18 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	strictjson "sigs.k8s.io/json"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -97,28 +99,76 @@ func (r *reading) readAll(ctx context.Context, options metav1.ListOptions, progr
 	return r.readProtobuf(in, progress)
 }
 
-// readJSON reads a list from a server without protobuf, all at once.
+// readJSON reads a list from a server without protobuf, or of a custom resource, all at once.
 func (r *reading) readJSON(in io.Reader) (*list, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {
 		return nil, err
 	}
-	decoded, err := runtime.Decode(codecs.UniversalDeserializer(), text)
-	if err != nil {
+	var decoded struct {
+		metav1.TypeMeta `json:",inline"`
+		metav1.ListMeta `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(text, &decoded); err != nil {
 		return nil, err
 	}
-	about, err := apimeta.ListAccessor(decoded)
-	if err != nil {
-		return nil, err
+	if !strings.HasSuffix(decoded.Kind, "List") {
+		return nil, fmt.Errorf(
+			"%s: the kind of the answer is %q, and not a list",
+			r.resource.Resource,
+			decoded.Kind,
+		)
 	}
-	made := &list{ListMeta: metav1.ListMeta{ResourceVersion: about.GetResourceVersion()}}
-	var items []item
-	err = apimeta.EachListItem(decoded, func(o runtime.Object) error {
-		items = append(items, r.convert(o))
-		return nil
-	})
+	made := &list{ListMeta: metav1.ListMeta{ResourceVersion: decoded.ResourceVersion}}
+	items := make([]item, 0, len(decoded.Items))
+	for _, text := range decoded.Items {
+		it, err := r.decodeJSON(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.resource.Resource, err)
+		}
+		items = append(items, it)
+	}
 	r.take(made, items)
-	return made, err
+	return made, nil
+}
+
+// decodeJSON decodes an object. If it does not have the types of the API, the item has what can be
+// read if the kind fails closed, and is refused otherwise. Without a name it is an error.
+func (r *reading) decodeJSON(text []byte) (item, error) {
+	r.source.cfg.Between()
+	object := r.resource.New()
+	err := strictjson.UnmarshalCaseSensitivePreserveInts(text, object)
+	if err == nil {
+		return r.convert(object), nil
+	}
+	return r.undecodable(err, text, func(o any) error { return json.Unmarshal(text, o) })
+}
+
+// undecodable returns the item for an object that can't be decoded because of err. text is its JSON,
+// if it is that; decode decodes its metadata.
+func (r *reading) undecodable(err error, text []byte, decode func(any) error) (item, error) {
+	var known metav1.PartialObjectMetadata
+	if bad := decode(&known); known.Name == "" {
+		return item{}, errors.Join(err, bad)
+	}
+	it := item{key: cluster.Key{Namespace: known.Namespace, Name: known.Name}, err: err}
+	if r.resource.Salvage == nil {
+		return it, nil
+	}
+	if text == nil {
+		var encodeErr error
+		key := metav1.ObjectMeta{Namespace: known.Namespace, Name: known.Name, Annotations: known.Annotations}
+		if text, encodeErr = json.Marshal(map[string]any{"metadata": key}); encodeErr != nil {
+			return item{}, encodeErr
+		}
+	}
+	salvaged := r.convert(r.resource.Salvage(text))
+	if salvaged.err != nil {
+		err = fmt.Errorf("%w; %w", err, salvaged.err)
+	}
+	salvaged.err = err
+	return salvaged, nil
 }
 
 // take adds items to a list. While their kind is loading it puts them into the
@@ -200,11 +250,15 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 		case within && field == fieldItems:
 			r.resource.empty(object)
 			if value, err = r.kept.cut(value); err == nil {
-				err = object.(interface{ Unmarshal([]byte) error }).Unmarshal(value)
+				err = unmarshalInto(value)(object)
 			}
+			var it item
 			if err == nil {
-				items = append(items, r.convert(object))
+				it = r.convert(object)
+			} else {
+				it, err = r.undecodable(err, nil, unmarshalInto(value))
 			}
+			items = append(items, it)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.resource.Resource, err)
@@ -215,6 +269,11 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 			items = items[:0]
 		}
 	}
+}
+
+// unmarshalInto returns a function that decodes protobuf into a type of the API.
+func unmarshalInto(value []byte) func(any) error {
+	return func(o any) error { return o.(interface{ Unmarshal([]byte) error }).Unmarshal(value) }
 }
 
 // protobufReader reads the fields of a message. All fields of lists are

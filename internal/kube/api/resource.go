@@ -77,7 +77,7 @@ func (s scope) holds(k cluster.Key) bool {
 type item struct {
 	key   cluster.Key
 	model cluster.Object // nil when the object was refused
-	err   error          // why it was refused
+	err   error          // why it was refused, or what of it lets nothing through
 	// caused is when the change was caused that the object shows; zero when
 	// it does not say.
 	caused time.Time
@@ -142,8 +142,8 @@ func (r *resource) convert(o runtime.Object, cfg *Config) item {
 	it := item{key: cluster.Key{Namespace: interned(api.GetNamespace()), Name: api.GetName()}}
 	var errs field.ErrorList
 	it.model, errs = r.Decode(api)
-	if len(errs) > 0 {
-		it.model, it.err = nil, errs.ToAggregate()
+	it.err = errs.ToAggregate()
+	if it.model == nil {
 		return it
 	}
 	switch {

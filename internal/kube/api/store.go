@@ -94,7 +94,8 @@ func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (key
 	return keys
 }
 
-// put writes an object, or logs why it is invalid; its last good version stays.
+// put writes an object, or logs why it is invalid; its last good version stays, unless its kind
+// fails closed.
 func (r *reading) put(tx *cluster.Tx, it item) {
 	if it.model != nil {
 		tx.Put(it.model)
@@ -106,8 +107,12 @@ func (r *reading) put(tx *cluster.Tx, it item) {
 		delete(r.refused, it.key)
 	case r.refused[it.key] != it.err.Error():
 		r.refused[it.key] = it.err.Error()
-		r.source.cfg.Log.Error("object refused; its last good version, if any, stays", "resource", r.resource.Resource,
-			"object", it.key, "err", it.err)
+		log := r.source.cfg.Log.With("resource", r.resource.Resource, "object", it.key, "err", it.err)
+		if it.model == nil {
+			log.Error("object refused; its last good version, if any, stays")
+		} else {
+			log.Error("object is invalid; what is invalid lets nothing through")
+		}
 	}
 }
 

@@ -37,6 +37,9 @@ type Problem struct { //nolint:errname // it may be a warning
 	// Rejected: the document is ignored, and its last good version stays. Otherwise
 	// the problem is a warning.
 	Rejected bool
+	// Closed: it is rejected, and its kind fails closed (object.Kind): what can be read
+	// of it is used, or its last good version, and what is invalid lets nothing through.
+	Closed bool
 }
 
 // Error returns the problem in one line: file and line, object, field, reason.
@@ -126,6 +129,8 @@ type decoded struct {
 	// rejected documents that do not identify their object.
 	broken     map[identity]bool
 	unreadable bool
+	// closed are those of broken that fail closed, for the case that there is no last good version.
+	closed     map[identity]entry
 	passedOver int // documents of other kinds
 	notObjects int // documents that are no Kubernetes objects
 	template   int // the line of the first template that is no valid YAML; 0 for none
@@ -175,9 +180,11 @@ func decodeFile(file string, data []byte, known chunks, depth depth) *decoded {
 
 func newFileDecoder(file string, depth depth) *fileDecoder {
 	return &fileDecoder{
-		file:    file,
-		depth:   depth,
-		decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)},
+		file:  file,
+		depth: depth,
+		decoded: decoded{
+			broken: make(map[identity]bool), closed: make(map[identity]entry), namespaces: make(map[string]bool),
+		},
 	}
 }
 
@@ -243,6 +250,7 @@ func (d *decoded) add(part *decoded, lines int) {
 	}
 	d.problems = append(d.problems, part.problems...)
 	maps.Copy(d.broken, part.broken)
+	maps.Copy(d.closed, part.closed)
 	maps.Copy(d.namespaces, part.namespaces)
 	d.unreadable = d.unreadable || part.unreadable
 	d.passedOver += part.passedOver
@@ -264,7 +272,7 @@ func (d *fileDecoder) judgeTemplate(doc *document, text []byte, line int) {
 		return p.Rejected && (doc.err != nil || strings.Contains(p.Err.Error(), "{{"))
 	}) {
 		d.template = line + bytes.Count(text[:action.FindIndex(text)[0]], []byte("\n"))
-		d.problems = nil
+		d.problems, d.objects, d.closed = nil, nil, nil
 	}
 }
 
@@ -279,21 +287,31 @@ type decoder struct {
 	newAPI func() any
 	// convert turns the API's type into the model's, or into *mirrored.
 	convert func(any) (any, field.ErrorList)
-	forDNS  bool // one of cluster.KindsOfNames, or what slices are mirrored from
+	forDNS  bool                         // one of cluster.KindsOfNames, or what slices are mirrored from
+	salvage func(json []byte) object.API // as in object.Kind
 }
 
 // decoders are those of all kinds, by apiVersion/kind.
 var decoders = func() map[string]*decoder {
-	all := map[string]*decoder{"v1/" + kindEndpoints: {newEndpoints, mirrorEndpoints, true}}
+	all := map[string]*decoder{"v1/" + kindEndpoints: {newAPI: newEndpoints, convert: mirrorEndpoints, forDNS: true}}
 	for _, k := range object.Kinds {
 		all[k.Group.String()+"/"+k.Model.String()] = &decoder{
 			newAPI:  func() any { return k.New() },
-			convert: func(api any) (any, field.ErrorList) { return k.Decode(api.(object.API)) },
+			convert: func(api any) (any, field.ErrorList) { return valueOf(k.Decode(api.(object.API))) },
 			forDNS:  slices.Contains(cluster.KindsOfNames(), k.Model),
+			salvage: k.Salvage,
 		}
 	}
 	return all
 }()
+
+// valueOf returns an object of the model as an entry's value, nil for none.
+func valueOf(o cluster.Object, errs field.ErrorList) (any, field.ErrorList) {
+	if o == nil {
+		return nil, errs
+	}
+	return o, errs
+}
 
 // decoder returns that of a kind, nil for a kind that is not read.
 func (d *fileDecoder) decoder(apiVersion, kind string) *decoder {
@@ -442,6 +460,9 @@ func (d *fileDecoder) decode(it *item, of *decoder) {
 	strict, err := strictjson.UnmarshalStrict(it.json, api)
 	if err != nil {
 		d.rejectType(it, err)
+		if o, ok := d.salvage(it, it.json); ok {
+			d.objects = append(d.objects, o)
+		}
 		return
 	}
 	for _, s := range strict {
@@ -456,14 +477,33 @@ func (d *fileDecoder) decode(it *item, of *decoder) {
 			err = fmt.Errorf("%w (and %d more in this object)", err, more)
 		}
 		d.reject(it, parsePath(errs[0].Field), err)
-		return
 	}
+	if model != nil {
+		d.objects = append(d.objects, d.entry(it, model))
+	}
+}
+
+// entry returns the declaration of an item whose object is decoded.
+func (d *fileDecoder) entry(it *item, model any) entry {
 	id, _ := it.identity()
-	o := entry{id: id, file: d.file, line: it.doc.lineOf(it.path), value: model}
-	if d.depth == allWithPlaces {
+	o := entry{id: id, file: d.file, line: it.doc.line, value: model}
+	if it.doc.err == nil {
+		o.line = it.doc.lineOf(it.path)
+	}
+	if d.depth == allWithPlaces && it.doc.err == nil {
 		o.doc, o.path, o.json = it.doc, it.path, it.json
 	}
-	d.objects = append(d.objects, o)
+	return o
+}
+
+// salvage decodes what can be read of JSON, if the item is of a kind that fails closed.
+func (d *fileDecoder) salvage(it *item, json []byte) (o entry, ok bool) {
+	of := d.decoder(it.head.APIVersion, it.head.Kind)
+	if of == nil || of.salvage == nil {
+		return entry{}, false
+	}
+	model, _ := of.convert(of.salvage(json)) // what is wrong with the item was said
+	return d.entry(it, model), model != nil
 }
 
 // rejectType rejects an item with a value of the wrong type.
@@ -492,12 +532,16 @@ func (d *fileDecoder) strict(it *item, err error) (goOn bool) {
 func (d *fileDecoder) reject(it *item, at path, err error) {
 	p := d.problem(it, at, err)
 	p.Rejected = true
-	d.problems = append(d.problems, p)
 	if id, ok := it.identity(); ok {
 		d.broken[id] = true
-		return
+		var o entry
+		if o, p.Closed = d.salvage(it, it.head.json()); p.Closed {
+			d.closed[id] = o
+		}
+	} else {
+		d.unreadable = true
 	}
-	d.unreadable = true
+	d.problems = append(d.problems, p)
 }
 
 func (d *fileDecoder) problem(it *item, at path, err error) Problem {

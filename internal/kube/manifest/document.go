@@ -36,6 +36,15 @@ type headMeta struct {
 	Name      string `json:"name"`
 }
 
+// json returns an object that has nothing else.
+func (h head) json() []byte {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil // not with strings only
+	}
+	return text
+}
+
 // isJSON reports whether a file is all JSON, and not a YAML mapping in flow style,
 // which looks like it.
 func isJSON(data []byte) bool {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/object"
@@ -22,8 +24,11 @@ func TestEveryKind(t *testing.T) {
 		api := k.New()
 		api.GetObjectKind().SetGroupVersionKind(k.Group.WithKind(k.Model.String()))
 		api.SetName("web")
-		if slice, ok := api.(*discoveryv1.EndpointSlice); ok {
-			slice.AddressType = discoveryv1.AddressTypeIPv4 // required
+		switch o := api.(type) { // what is required
+		case *discoveryv1.EndpointSlice:
+			o.AddressType = discoveryv1.AddressTypeIPv4
+		case *policyv1alpha2.ClusterNetworkPolicy:
+			o.Spec.Tier, o.Spec.Subject.Namespaces = policyv1alpha2.AdminTier, new(metav1.LabelSelector)
 		}
 		text, err := json.Marshal(api)
 		w.must(err)

@@ -7,7 +7,8 @@
 //
 // The work for a change is proportional to the files that changed, not to the
 // tree. A broken document affects that document only: its last good version
-// stays. A Namespace exists when it is declared or when an object lives in it.
+// stays, or what can be read of it is used if its kind fails closed (object.Kind).
+// A Namespace exists when it is declared or when an object lives in it.
 // Legacy Endpoints are mirrored into EndpointSlices as the Kubernetes control
 // plane does ("EndpointSlices", "EndpointSlice mirroring"), unless the Service
 // has slices of its own.
@@ -284,6 +285,12 @@ func (f *file) decode(path string, data []byte, old *file, depth depth) {
 			if _, again := f.declared[id]; !again && (f.unreadable || f.broken[id]) {
 				f.lastGood[id] = o
 			}
+		}
+	}
+	for id, o := range f.closed {
+		_, again := f.declared[id]
+		if _, good := f.lastGood[id]; !again && !good {
+			f.lastGood[id] = o
 		}
 	}
 }

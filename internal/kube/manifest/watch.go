@@ -153,9 +153,12 @@ func (s *Source) log(r Report) {
 	}
 	for _, p := range r.New {
 		log := s.cfg.Log.With("file", p.File, "line", p.Line, "object", p.Object, "field", p.Field, "err", p.Err)
-		if p.Rejected {
+		switch {
+		case p.Closed:
+			log.Error("manifest document rejected; what is invalid lets nothing through")
+		case p.Rejected:
 			log.Error("manifest document rejected; its last good version, if any, stays")
-		} else {
+		default:
 			log.Warn("manifest document")
 		}
 	}

@@ -15,23 +15,26 @@ const maxPriority = 1000
 
 // ClusterNetworkPolicy converts a ClusterNetworkPolicy. The limits of the API on the number of rules,
 // peers and names are the API server's to check.
+//
+// What is invalid lets nothing through. A subject selects all Pods. A rule is Unknown, and denies if its
+// action is invalid. A policy without a valid tier or priority comes first, in the Admin tier if it has
+// no valid tier, and only denies: as its place is not known, what it accepts could be what policies before
+// it deny, and what it passes could be what policies after it deny.
 func ClusterNetworkPolicy(p *policyv1alpha2.ClusterNetworkPolicy) (*cluster.ClusterNetworkPolicy, field.ErrorList) {
 	errs := in(checkName(p.Name, validation.IsDNS1123Subdomain), "metadata", "name")
-	out := &cluster.ClusterNetworkPolicy{Name: p.Name, Tier: cluster.Tier(p.Spec.Tier), Priority: p.Spec.Priority}
-	if out.Tier != cluster.AdminTier && out.Tier != cluster.BaselineTier {
-		known := []cluster.Tier{cluster.AdminTier, cluster.BaselineTier}
-		errs = append(errs, in(nowhere(field.NotSupported(nil, out.Tier, known)), "spec", "tier")...)
+	audit, bad := auditMode(p.Annotations)
+	errs = append(errs, bad...)
+	out := &cluster.ClusterNetworkPolicy{
+		Name: p.Name, Tier: cluster.Tier(p.Spec.Tier), Priority: p.Spec.Priority, Audit: audit,
 	}
-	if out.Priority < 0 || out.Priority > maxPriority {
-		bad := nowhere(field.Invalid(nil, out.Priority, "must be between 0 and 1000, inclusive"))
-		errs = append(errs, in(bad, "spec", "priority")...)
+	subject, bad := podPeer(p.Spec.Subject.Namespaces, p.Spec.Subject.Pods)
+	switch {
+	case subject == nil:
+		bad = nowhere(field.Required(nil, "must have either namespaces or pods"))
+	case len(bad) == 0:
+		out.Subject = *subject
 	}
-	subject := podPeer(p.Spec.Subject.Namespaces, p.Spec.Subject.Pods)
-	if subject == nil {
-		bad := nowhere(field.Required(nil, "must have either namespaces or pods"))
-		return out, append(errs, in(bad, "spec", "subject")...)
-	}
-	out.Subject = *subject
+	errs = append(errs, in(bad, "spec", "subject")...)
 	for i := range p.Spec.Ingress {
 		r := &p.Spec.Ingress[i]
 		var peers []tierPeer
@@ -50,7 +53,35 @@ func ClusterNetworkPolicy(p *policyv1alpha2.ClusterNetworkPolicy) (*cluster.Clus
 		rule, bad := tierRule(r.Name, r.Action, "to", peers, r.Protocols)
 		out.EgressRules, errs = append(out.EgressRules, rule), append(errs, in(bad, "spec", "egress", i)...)
 	}
-	return out, errs
+	return out, append(errs, tierPlace(out)...)
+}
+
+// tierPlace checks the tier and the priority of a policy; one that is invalid gets the first place.
+func tierPlace(p *cluster.ClusterNetworkPolicy) (errs field.ErrorList) {
+	if p.Tier != cluster.AdminTier && p.Tier != cluster.BaselineTier {
+		known := []cluster.Tier{cluster.AdminTier, cluster.BaselineTier}
+		errs = in(nowhere(field.NotSupported(nil, p.Tier, known)), "spec", "tier")
+		p.Tier = cluster.AdminTier
+	}
+	if p.Priority < 0 || p.Priority > maxPriority {
+		bad := nowhere(field.Invalid(nil, p.Priority, "must be between 0 and 1000, inclusive"))
+		errs = append(errs, in(bad, "spec", "priority")...)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	p.Priority = 0
+	for _, rules := range [][]cluster.TierRule{p.IngressRules, p.EgressRules} {
+		for i := range rules {
+			switch r := &rules[i]; r.Action {
+			case cluster.Accept:
+				*r = cluster.TierRule{Name: r.Name, Action: r.Action, Unknown: true}
+			case cluster.Pass:
+				r.Action = cluster.Deny
+			}
+		}
+	}
+	return errs
 }
 
 // tierPeer is a peer of either direction.
@@ -62,7 +93,7 @@ type tierPeer struct {
 	domains    []policyv1alpha2.DomainName
 }
 
-// tierRule converts a rule whose peers are in the field called of.
+// tierRule converts a rule whose peers are in the field called of. A rule that is not valid is Unknown.
 func tierRule(
 	name string,
 	action policyv1alpha2.ClusterNetworkPolicyRuleAction,
@@ -76,6 +107,7 @@ func tierRule(
 	default:
 		known := []cluster.Action{cluster.Accept, cluster.Deny, cluster.Pass}
 		errs = in(nowhere(field.NotSupported(nil, rule.Action, known)), "action")
+		rule.Action = cluster.Deny
 	}
 	if len(peers) == 0 {
 		errs = append(errs, in(nowhere(field.Required(nil, "must have a peer")), of)...)
@@ -93,14 +125,18 @@ func tierRule(
 		rule.Unknown = rule.Unknown || !known
 		rule.Ports, errs = append(rule.Ports, port), append(errs, in(bad, "protocols", i)...)
 	}
+	if len(errs) > 0 || rule.Unknown {
+		rule = cluster.TierRule{Name: name, Action: rule.Action, Unknown: true}
+	}
 	return rule, errs
 }
 
 // convert converts a peer. A field of a later version of the API leaves none that is known.
 func (p *tierPeer) convert() (peer cluster.TierPeer, known bool, errs field.ErrorList) {
-	peer.Pods = podPeer(p.namespaces, p.pods)
+	peer.Pods, errs = podPeer(p.namespaces, p.pods)
 	if p.nodes != nil {
-		peer.Nodes = labelSelector(p.nodes)
+		nodes, bad := selector(p.nodes)
+		peer.Nodes, errs = nodes, append(errs, in(bad, "nodes")...)
 	}
 	for i, text := range p.networks {
 		network, bad := prefix(string(text))
@@ -110,19 +146,35 @@ func (p *tierPeer) convert() (peer cluster.TierPeer, known bool, errs field.Erro
 		name, bad := domain(string(text))
 		peer.Domains, errs = append(peer.Domains, name), append(errs, in(bad, "domainNames", i)...)
 	}
-	known = peer.Pods != nil || peer.Nodes != nil || len(peer.Networks) > 0 || len(peer.Domains) > 0
-	return peer, known, errs
+	fields := 0
+	for _, present := range []bool{
+		p.namespaces != nil, p.pods != nil, peer.Nodes != nil, len(peer.Networks) > 0, len(peer.Domains) > 0,
+	} {
+		if present {
+			fields++
+		}
+	}
+	if fields > 1 {
+		errs = append(errs, nowhere(field.Forbidden(nil, "must have exactly one field"))...)
+	}
+	return peer, fields > 0, errs
 }
 
 // podPeer converts what selects Pods; nil if neither is there.
-func podPeer(namespaces *metav1.LabelSelector, pods *policyv1alpha2.NamespacedPod) *cluster.PodPeer {
+func podPeer(namespaces *metav1.LabelSelector, pods *policyv1alpha2.NamespacedPod) (*cluster.PodPeer, field.ErrorList) {
 	switch {
+	case namespaces != nil && pods != nil:
+		return new(cluster.PodPeer), nowhere(field.Forbidden(nil, "must have either namespaces or pods, not both"))
 	case namespaces != nil:
-		return &cluster.PodPeer{Namespaces: *labelSelector(namespaces)}
+		selected, bad := selector(namespaces)
+		return &cluster.PodPeer{Namespaces: *selected}, in(bad, "namespaces")
 	case pods != nil:
-		return &cluster.PodPeer{Namespaces: *labelSelector(&pods.NamespaceSelector), Pods: *labelSelector(&pods.PodSelector)}
+		where, bad := selector(&pods.NamespaceSelector)
+		errs := in(bad, "pods", "namespaceSelector")
+		which, bad := selector(&pods.PodSelector)
+		return &cluster.PodPeer{Namespaces: *where, Pods: *which}, append(errs, in(bad, "pods", "podSelector")...)
 	}
-	return nil
+	return nil, nil
 }
 
 // domain converts a name of domainNames: a name, or "*." and a name.

@@ -115,3 +115,43 @@ func TestClusterNetworkPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestInvalidClusterNetworkPolicies checks that what is invalid lets nothing through.
+func TestInvalidClusterNetworkPolicies(t *testing.T) {
+	type API = policyv1alpha2.ClusterNetworkPolicy
+	whole, _ := ClusterNetworkPolicy(clusterNetworkPolicy())
+	rule := func(name string, action cluster.Action) []cluster.TierRule {
+		return []cluster.TierRule{{Name: name, Action: action, Unknown: true}}
+	}
+	denied := []cluster.TierRule{{Name: "web", Action: cluster.Deny, Peers: whole.IngressRules[0].Peers, Ports: whole.IngressRules[0].Ports}}
+	for claim, test := range map[string]struct {
+		spoil func(*API)
+		want  func(*cluster.ClusterNetworkPolicy)
+	}{
+		"no tier": {func(o *API) { o.Spec.Tier = "" }, func(p *cluster.ClusterNetworkPolicy) {
+			p.Priority, p.IngressRules, p.EgressRules = 0, denied, rule("", cluster.Accept)
+		}},
+		"no priority": {func(o *API) { o.Spec.Tier, o.Spec.Priority = "Baseline", 1001 }, func(p *cluster.ClusterNetworkPolicy) {
+			p.Tier, p.Priority, p.IngressRules, p.EgressRules = cluster.BaselineTier, 0, denied, rule("", cluster.Accept)
+		}},
+		"no subject": {func(o *API) { o.Spec.Subject.Namespaces = nil }, func(p *cluster.ClusterNetworkPolicy) { p.Subject = cluster.PodPeer{} }},
+		"a selector of the subject": {func(o *API) {
+			o.Spec.Subject.Namespaces.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}
+		}, func(p *cluster.ClusterNetworkPolicy) { p.Subject = cluster.PodPeer{} }},
+		"an action":            {func(o *API) { o.Spec.Egress[0].Action = "accept" }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Deny) }},
+		"a peer that accepts":  {func(o *API) { o.Spec.Egress[0].To[1].Networks[0] = "x" }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
+		"a peer that passes":   {func(o *API) { o.Spec.Ingress[0].From[1].Namespaces = new(metav1.LabelSelector) }, func(p *cluster.ClusterNetworkPolicy) { p.IngressRules = rule("web", cluster.Pass) }},
+		"a peer of two kinds":  {func(o *API) { o.Spec.Egress[0].To[0].Networks = []policyv1alpha2.CIDR{"::/0"} }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
+		"a port":               {func(o *API) { o.Spec.Ingress[0].Protocols[2].SCTP.DestinationPort.Number = -1 }, func(p *cluster.ClusterNetworkPolicy) { p.IngressRules = rule("web", cluster.Pass) }},
+		"a selector of a peer": {func(o *API) { o.Spec.Egress[0].To[0].Nodes = &metav1.LabelSelector{MatchLabels: map[string]string{"/": ""}} }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
+	} {
+		o := clusterNetworkPolicy()
+		test.spoil(o)
+		got, errs := ClusterNetworkPolicy(o)
+		want, _ := ClusterNetworkPolicy(clusterNetworkPolicy())
+		test.want(want)
+		if d := cmp.Diff(want, got, addrEqual); d != "" || len(errs) == 0 {
+			t.Errorf("%s: errors %v (-want +got)\n%s", claim, errs, d)
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package object
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,13 +30,14 @@ var Kinds = []Kind{
 	declare(cluster.KindDaemonSet, apps, "daemonsets", DaemonSet),
 	declare(cluster.KindJob, batch, "jobs", Job),
 	declare(cluster.KindCronJob, batch, "cronjobs", CronJob),
-	declare(cluster.KindNetworkPolicy, networking, "networkpolicies", NetworkPolicy),
+	closed(cluster.KindNetworkPolicy, networking, "networkpolicies", NetworkPolicy, &networkPolicySalvage),
 	custom(declare(cluster.KindServiceImport, multicluster, "serviceimports", ServiceImport)),
 	declare(cluster.KindIngress, networking, "ingresses", Ingress),
 	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
 	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
 	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
-	custom(declare(cluster.KindClusterNetworkPolicy, clusterPolicy, "clusternetworkpolicies", ClusterNetworkPolicy)),
+	custom(closed(cluster.KindClusterNetworkPolicy, clusterPolicy, "clusternetworkpolicies", ClusterNetworkPolicy,
+		&clusterNetworkPolicySalvage)),
 }
 
 // The API groups that kinds are from.
@@ -67,9 +70,13 @@ type Kind struct {
 	Custom bool
 	// New returns an empty object of the API's type.
 	New func() API
-	// Decode converts such an object into the model's type. It returns the fields
-	// that are invalid; the object is not usable then.
+	// Decode converts such an object into the model's type. It returns the fields that are invalid. The
+	// object is nil then, and not used, unless the kind fails closed.
 	Decode func(API) (cluster.Object, field.ErrorList)
+	// Salvage reads what can be read of JSON that does not have the types of the API. It is nil unless the
+	// kind fails closed: an object with a valid key is always used, and what is invalid in it lets nothing
+	// through.
+	Salvage func(json []byte) API
 }
 
 // API is an object of the Kubernetes API.
@@ -83,13 +90,48 @@ func custom(k Kind) Kind {
 	return k
 }
 
+// decoder converts objects of the API's type into those of the model's.
+type decoder[Type API, Obj cluster.Object] func(Type) (Obj, field.ErrorList)
+
 func declare[T any, Type interface {
 	*T
 	API
-}, Obj cluster.Object](k cluster.Kind, g Group, resource string, decode func(Type) (Obj, field.ErrorList)) Kind {
+}, Obj cluster.Object](k cluster.Kind, g Group, resource string, decode decoder[Type, Obj]) Kind {
 	return Kind{
 		Model: k, Group: g, Resource: resource,
-		New:    func() API { return Type(new(T)) },
-		Decode: func(o API) (cluster.Object, field.ErrorList) { return decode(o.(Type)) },
+		New: func() API { return Type(new(T)) },
+		Decode: func(o API) (cluster.Object, field.ErrorList) {
+			made, errs := decode(o.(Type))
+			if len(errs) > 0 {
+				return nil, errs
+			}
+			return made, nil
+		},
 	}
+}
+
+// closed declares a kind that fails closed.
+func closed[T any, Type interface {
+	*T
+	API
+}, Obj cluster.Object](k cluster.Kind, g Group, resource string, decode decoder[Type, Obj], s *salvage) Kind {
+	kind := declare(k, g, resource, decode)
+	kind.Decode = func(o API) (cluster.Object, field.ErrorList) {
+		made, errs := decode(o.(Type))
+		if slices.ContainsFunc(errs, isOfKey) {
+			return nil, errs
+		}
+		return made, errs
+	}
+	kind.Salvage = func(json []byte) API {
+		made := kind.New()
+		s.read(json, made, kind.New)
+		return made
+	}
+	return kind
+}
+
+// isOfKey reports whether an error is one of an object's name or namespace.
+func isOfKey(err *field.Error) bool {
+	return err.Field == "metadata.name" || err.Field == "metadata.namespace"
 }

@@ -152,7 +152,110 @@ func TestNetworkPolicy(t *testing.T) {
 			[]string{"spec.egress[0].ports[0].port: Invalid value"}},
 		"a protocol that is none": {func(p *networkingv1.NetworkPolicy) { *p.Spec.Egress[0].Ports[0].Protocol = "ICMP" },
 			[]string{"spec.egress[0].ports[0].protocol: Unsupported value"}},
+		"an exception outside": {func(p *networkingv1.NetworkPolicy) { p.Spec.Egress[0].To[1].IPBlock.Except[0] = "11.0.0.0/16" },
+			[]string{"spec.egress[0].to[1].ipBlock.except[0]: Invalid value"}},
+		"an exception of everything": {func(p *networkingv1.NetworkPolicy) { p.Spec.Egress[0].To[1].IPBlock.Except[0] = "10.0.0.0/8" },
+			[]string{"spec.egress[0].to[1].ipBlock.except[0]: Invalid value"}},
+		"an endPort without a port": {func(p *networkingv1.NetworkPolicy) { p.Spec.Egress[0].Ports[0].Port = nil },
+			[]string{"spec.egress[0].ports[0].endPort: Forbidden"}},
+		"an endPort after a name": {func(p *networkingv1.NetworkPolicy) { *p.Spec.Egress[0].Ports[0].Port = intstr.FromString("dns") },
+			[]string{"spec.egress[0].ports[0].endPort: Forbidden"}},
+		"an endPort before the port": {func(p *networkingv1.NetworkPolicy) { *p.Spec.Egress[0].Ports[0].EndPort = 52 },
+			[]string{"spec.egress[0].ports[0].endPort: Invalid value"}},
+		"a port's name that is none": {func(p *networkingv1.NetworkPolicy) { *p.Spec.Egress[0].Ports[1].Port = intstr.FromString("d_s") },
+			[]string{"spec.egress[0].ports[1].port: Invalid value"}},
+		"a type that is none": {func(p *networkingv1.NetworkPolicy) { p.Spec.PolicyTypes = []networkingv1.PolicyType{"Inside"} },
+			[]string{"spec.policyTypes[0]: Unsupported value"}},
+		"an operator that is none": {func(p *networkingv1.NetworkPolicy) { p.Spec.PodSelector.MatchExpressions[0].Operator = "Is" },
+			[]string{"spec.podSelector.matchExpressions[0].operator: Invalid value"}},
+		"an operator without values": {func(p *networkingv1.NetworkPolicy) { p.Spec.PodSelector.MatchExpressions[0].Values = nil },
+			[]string{"spec.podSelector.matchExpressions[0].values: Required value"}},
+		"a label that is none": {func(p *networkingv1.NetworkPolicy) {
+			p.Spec.Egress[0].To[0].PodSelector.MatchLabels = map[string]string{"-": "a"}
+		},
+			[]string{"spec.egress[0].to[0].podSelector.matchLabels: Invalid value"}},
+		"audit maybe": {func(p *networkingv1.NetworkPolicy) { p.Annotations = map[string]string{cluster.AnnotationAudit: "yes"} },
+			[]string{"metadata.annotations.portolan.dev/policy-audit: Unsupported value"}},
+		"a name of one label": {func(p *networkingv1.NetworkPolicy) {
+			p.Annotations = map[string]string{cluster.AnnotationEgressDomains: "example.com, com"}
+		},
+			[]string{"metadata.annotations.portolan.dev/egress-domains: Invalid value"}},
 	})
+}
+
+// TestInvalidNetworkPolicies checks that what is invalid allows nothing, and that the rest counts.
+func TestInvalidNetworkPolicies(t *testing.T) {
+	everywhere := cluster.PolicyRule{}
+	empty := func(p *networkingv1.NetworkPolicy) {
+		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{})
+	}
+	to := func(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPeer { return p.Spec.Egress[0].To }
+	whole, _ := NetworkPolicy(policy())
+	some := whole.EgressRules[0]
+	for claim, test := range map[string]struct {
+		spoil func(*networkingv1.NetworkPolicy)
+		want  []cluster.PolicyRule
+	}{
+		"a peer": {func(p *networkingv1.NetworkPolicy) { to(p)[0] = networkingv1.NetworkPolicyPeer{} },
+			[]cluster.PolicyRule{{Peers: some.Peers[1:], Ports: some.Ports}}},
+		"an exception spoils its block": {func(p *networkingv1.NetworkPolicy) { to(p)[1].IPBlock.Except[0] = "x" },
+			[]cluster.PolicyRule{{Peers: some.Peers[:1], Ports: some.Ports}}},
+		"all peers of a rule": {func(p *networkingv1.NetworkPolicy) {
+			empty(p)
+			to(p)[0], to(p)[1].IPBlock.CIDR = networkingv1.NetworkPolicyPeer{}, ""
+		}, []cluster.PolicyRule{everywhere}},
+		"all ports of a rule": {func(p *networkingv1.NetworkPolicy) {
+			empty(p)
+			p.Spec.Egress[0].Ports = p.Spec.Egress[0].Ports[:1]
+			*p.Spec.Egress[0].Ports[0].EndPort = 1
+		}, []cluster.PolicyRule{everywhere}},
+		"all names": {func(p *networkingv1.NetworkPolicy) {
+			p.Spec.Egress = nil
+			p.Annotations = map[string]string{cluster.AnnotationEgressDomains: "*"}
+		}, nil},
+		"one of the names": {func(p *networkingv1.NetworkPolicy) {
+			p.Spec.Egress = nil
+			p.Annotations = map[string]string{cluster.AnnotationEgressDomains: "*, Example.com , *.example.net."}
+		}, []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Domains: []string{"example.com", "*.example.net"}}}}}},
+	} {
+		p := policy()
+		test.spoil(p)
+		got, errs := NetworkPolicy(p)
+		if d := cmp.Diff(test.want, got.EgressRules, cmpopts.EquateComparable(netip.Prefix{})); d != "" || len(errs) == 0 {
+			t.Errorf("%s: errors %v, rules (-want +got)\n%s", claim, errs, d)
+		}
+		if !got.Egress {
+			t.Errorf("%s: egress is not isolated", claim)
+		}
+	}
+	p := policy()
+	p.Spec.PodSelector.MatchExpressions[0].Operator = "Is"
+	p.Spec.PolicyTypes = []networkingv1.PolicyType{"Inside"}
+	p.Annotations = map[string]string{cluster.AnnotationAudit: "True"}
+	if got, _ := NetworkPolicy(p); !got.Pods.Selects(nil) || !got.Ingress || !got.Egress || got.Audit {
+		t.Errorf("an invalid selector, type and mode: %+v, want all Pods, both directions, and no audit", got)
+	}
+}
+
+// TestPolicyAnnotations checks the annotations of a NetworkPolicy.
+func TestPolicyAnnotations(t *testing.T) {
+	for claim, test := range map[string]struct {
+		types  []networkingv1.PolicyType
+		egress bool
+	}{
+		"names restrict egress":             {nil, true},
+		"policyTypes says that they do not": {[]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, false},
+		"policyTypes says that they do":     {[]networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, true},
+	} {
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{
+			cluster.AnnotationEgressDomains: "example.com", cluster.AnnotationAudit: "true",
+		}}}
+		p.Spec.PolicyTypes = test.types
+		got, errs := NetworkPolicy(p)
+		if len(errs) > 0 || got.Egress != test.egress || !got.Audit || len(got.EgressRules) != 1 {
+			t.Errorf("%s: %+v, %v; want egress %t, audit, and one rule", claim, got, errs, test.egress)
+		}
+	}
 }
 
 // TestPolicyTypes checks the default of spec.policyTypes.

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // Session affinity gives the endpoints of a group numbers that are not used again soon, and
@@ -68,22 +70,28 @@ func (l *layout) remembered(timeout time.Duration, n int, first uint32) [][]expr
 	recall := func() []expr.Any { return append(l.client(), find(setAffinity), setPriority()) }
 	remember := func(op uint32) []expr.Any {
 		d := &expr.Dynset{
-			SrcRegKey: 1, SrcRegData: register(l.words() + 1), SetName: string(setAffinity), Operation: op,
+			SrcRegKey: 1, SrcRegData: nfnetlink.Register(l.words() + 1), SetName: string(setAffinity), Operation: op,
 		}
 		if op == unix.NFT_DYNSET_OP_UPDATE {
 			d.Timeout = timeout
 		}
-		return append(l.client(), &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: register(l.words() + 1)}, d)
+		return append(l.client(), &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: nfnetlink.Register(l.words() + 1)}, d)
 	}
 	translate := func() []expr.Any {
-		remembered := &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: register(l.words() + 2)}
+		remembered := &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: nfnetlink.Register(l.words() + 2)}
 		return append(l.destination(), remembered, find(setAffinityEndpoints), l.dnat())
 	}
 	draw := func(below int) []expr.Any {
 		return append(
 			l.destination(),
-			&expr.Numgen{Register: register(l.words() + 2), Type: unix.NFT_NG_RANDOM, Modulus: uint32(below), Offset: first},
-			find(setAffinityChoices), setPriority(),
+			&expr.Numgen{
+				Register: nfnetlink.Register(l.words() + 2),
+				Type:     unix.NFT_NG_RANDOM,
+				Modulus:  uint32(below),
+				Offset:   first,
+			},
+			find(setAffinityChoices),
+			setPriority(),
 		)
 	}
 	const opDelete = 2 // NFT_DYNSET_OP_DELETE
@@ -102,7 +110,7 @@ func (l *layout) remembered(timeout time.Duration, n int, first uint32) [][]expr
 
 // client loads ip saddr . GROUP into the registers from 1 on.
 func (l *layout) client() []expr.Any {
-	group := register(l.words())
+	group := nfnetlink.Register(l.words())
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: l.saddrOffset(), Len: l.length()},
 		&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: group},

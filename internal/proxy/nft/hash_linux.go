@@ -4,6 +4,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // lateChains returns the chains for n endpoints that are made when they are needed.
@@ -34,13 +35,13 @@ func (l *layout) hash(k chains, size, first int) (rules [][]expr.Any) {
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: l.saddrOffset(), Len: l.length()},
 		}
 		hash := &expr.Hash{
-			SourceRegister: 1, DestRegister: register(l.words() + 2), Length: l.length(),
+			SourceRegister: 1, DestRegister: nfnetlink.Register(l.words() + 2), Length: l.length(),
 			Modulus: d.Below, Seed: d.Seed, Offset: d.First + uint32(first), Type: expr.HashTypeJenkins,
 		}
 		if k == connectionHashChains {
 			hash.Length += 4 // the port fills a register
 			client = append(client, &expr.Payload{
-				DestRegister: register(l.words()), Base: expr.PayloadBaseTransportHeader, Len: 2,
+				DestRegister: nfnetlink.Register(l.words()), Base: expr.PayloadBaseTransportHeader, Len: 2,
 			})
 		}
 		rules = append(rules, concat(client, []expr.Any{hash}, l.destination(), []expr.Any{find(setHashed), l.dnat()}))

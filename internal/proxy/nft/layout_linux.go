@@ -7,6 +7,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // newSet returns the declaration of a set.
@@ -135,7 +137,12 @@ func (l *layout) pick(n int, first uint32) (rules [][]expr.Any) {
 		words := l.words()
 		return append(
 			l.destination(),
-			&expr.Numgen{Register: register(words + 2), Type: unix.NFT_NG_RANDOM, Modulus: uint32(below), Offset: first},
+			&expr.Numgen{
+				Register: nfnetlink.Register(words + 2),
+				Type:     unix.NFT_NG_RANDOM,
+				Modulus:  uint32(below),
+				Offset:   first,
+			},
 			find(setEndpoints),
 			l.dnat(),
 		)
@@ -181,7 +188,12 @@ func (l *layout) masquerade(k chains, n int) chain {
 //	goto refuse
 func (l *layout) limited() [][]expr.Any {
 	source := &expr.Payload{
-		DestRegister: register(l.words() + 2), Base: expr.PayloadBaseNetworkHeader, Offset: l.saddrOffset(), Len: l.length(),
+		DestRegister: nfnetlink.Register(
+			l.words() + 2,
+		),
+		Base:   expr.PayloadBaseNetworkHeader,
+		Offset: l.saddrOffset(),
+		Len:    l.length(),
 	}
 	refused := &expr.Lookup{SourceRegister: 1, SetName: string(setSourceRanges), Invert: true}
 	return [][]expr.Any{
@@ -237,7 +249,12 @@ func (l *layout) postrouting() [][]expr.Any {
 			translated(),
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: l.saddrOffset(), Len: l.length()},
 			&expr.Payload{
-				DestRegister: register(l.words()), Base: expr.PayloadBaseNetworkHeader, Offset: l.daddrOffset(), Len: l.length(),
+				DestRegister: nfnetlink.Register(
+					l.words(),
+				),
+				Base:   expr.PayloadBaseNetworkHeader,
+				Offset: l.daddrOffset(),
+				Len:    l.length(),
 			},
 			lookup(setHairpin),
 			masquerade,
@@ -266,8 +283,8 @@ func (l *layout) dispatch(by setName) []expr.Any {
 func (l *layout) destination() []expr.Any {
 	return append(
 		l.daddr(),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register(l.words())},
-		dport(register(l.words()+1)),
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: nfnetlink.Register(l.words())},
+		dport(nfnetlink.Register(l.words()+1)),
 	)
 }
 
@@ -363,7 +380,7 @@ func find(in setName) expr.Any {
 
 // dnat changes the destination to the address and the port in the registers from 1 on.
 func (l *layout) dnat() expr.Any {
-	port := register(l.words())
+	port := nfnetlink.Register(l.words())
 	return &expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: l.nfproto(), RegAddrMin: 1, RegAddrMax: 1,
 		RegProtoMin: port, RegProtoMax: port, Specified: true,
@@ -375,15 +392,6 @@ func goTo(to string) expr.Any { return &expr.Verdict{Kind: expr.VerdictGoto, Cha
 func drop() expr.Any          { return &expr.Verdict{Kind: expr.VerdictDrop} }
 
 func native(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
-
-// register returns the number of the register that is words of 32 bits behind the first. The
-// first four have a number of 128 bits, too, which nft uses for the first: 1.
-func register(words uint32) uint32 {
-	if words%4 == 0 {
-		return 1 + words/4
-	}
-	return unix.NFT_REG32_00 + words
-}
 
 // words is how many registers of 32 bits an address takes.
 func (l *layout) words() uint32 { return l.length() / 4 }

@@ -109,3 +109,12 @@ func EachElement(message []byte, use func(data []byte) error) error {
 	}
 	return ad.Err()
 }
+
+// Register returns the number of the register that is words of 32 bits behind the first. The first
+// four have a number of 128 bits, too, which nft uses for the first: 1.
+func Register(words uint32) uint32 {
+	if words%4 == 0 {
+		return 1 + words/4
+	}
+	return unix.NFT_REG32_00 + words
+}

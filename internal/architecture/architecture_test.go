@@ -130,6 +130,7 @@ var arrows = []arrow{
 	{"pod/app", "kube/manifest", "problems of manifests are findings"},
 	{"pod/app", "kube/source", "findings stand in files that were read"},
 
+	{"policy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"policy", "cluster", "judges the model"},
 
@@ -213,6 +214,9 @@ var libraries = []arrow{
 	{"internal/proxy/trace", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/proxy/nft", "github.com/google/nftables", "chains and rules"},
 	{"internal/proxy/nft", "github.com/mdlayher/netlink", "elements of maps, and a table that is owned by its socket"},
+	{"internal/policy/nft", "github.com/google/nftables", "expressions of rules, and comments"},
+	{"internal/policy/nft", "github.com/mdlayher/netlink", "the sockets of transactions, and of changes by others"},
+	{"internal/policy/nft", "golang.org/x/sys", "names of numbers, and the filter of a socket"},
 	{"internal/support/nfnetlink", "github.com/mdlayher/netlink", "transactions of nftables, and lists"},
 	{"internal/support/nfnetlink", "golang.org/x/sys", "names of numbers, and system calls of sockets"},
 	{"internal/proxy/nft", "golang.org/x/sys", "names of numbers"},

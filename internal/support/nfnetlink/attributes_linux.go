@@ -118,3 +118,16 @@ func Register(words uint32) uint32 {
 	}
 	return unix.NFT_REG32_00 + words
 }
+
+// AppendUint64 appends an attribute with a number in network order.
+func AppendUint64(buf []byte, kind uint16, n uint64) []byte {
+	return AppendAttribute(buf, kind, string(binary.BigEndian.AppendUint64(nil, n)))
+}
+
+// Uint64 returns a number of the kernel in network order; 0 if there is none.
+func Uint64(data []byte) uint64 {
+	if len(data) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(data)
+}

@@ -115,6 +115,46 @@ func Attach(tb testing.TB, device string, gateways []netip.Prefix, addrs ...neti
 	return n
 }
 
+// Gateways of Pods that AttachPod links; a node has them on the devices of all of its Pods.
+var podGateways = []netip.Prefix{netip.MustParsePrefix("169.254.1.1/32"), netip.MustParsePrefix("fe80::1/64")}
+
+// AttachPod makes the namespace of a Pod with these addresses on its device eth0, linked to a new device
+// of the node, which has routes to them, as network plugins without a bridge do.
+func AttachPod(tb testing.TB, device string, addrs ...netip.Addr) *namespace.Network {
+	tb.Helper()
+	n := New(tb)
+	must(tb, netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "eth0", PeerNamespace: netlink.NsFd(n.Fd()),
+	}))
+	SetUp(tb, device, podGateways...)
+	Do(tb, n, func() {
+		SetUp(tb, "eth0")
+		own, err := netlink.LinkByName("eth0")
+		must(tb, err)
+		for _, g := range podGateways {
+			to := host(g.Addr())
+			must(tb, netlink.RouteReplace(&netlink.Route{LinkIndex: own.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
+			must(tb, netlink.RouteAdd(&netlink.Route{LinkIndex: own.Attrs().Index, Gw: to.IP}))
+		}
+		for _, a := range addrs {
+			must(tb, netlink.AddrAdd(own, &netlink.Addr{IPNet: host(a), Flags: unix.IFA_F_NODAD}))
+		}
+	})
+	link, err := netlink.LinkByName(device)
+	must(tb, err)
+	for _, a := range addrs {
+		must(tb, netlink.RouteAdd(&netlink.Route{
+			LinkIndex: link.Attrs().Index, Dst: host(a), Scope: netlink.SCOPE_LINK,
+		}))
+	}
+	return n
+}
+
+// host returns the network that has an address only.
+func host(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}
+
 // SetUp adds addresses to a device and sets it up.
 func SetUp(tb testing.TB, device string, addrs ...netip.Prefix) {
 	tb.Helper()

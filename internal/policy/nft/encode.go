@@ -1,0 +1,156 @@
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
+)
+
+// family is a family of addresses: each set of a Ruleset is two in the kernel.
+type family struct {
+	suffix  string // of names of sets
+	nfproto byte   // NFPROTO_*
+	size    uint32 // of an address in octets
+	source  uint32 // where it is in a packet (RFC 791, section 3.1; RFC 8200, section 3); the destination follows
+	magic   uint32 // the number of the type of addresses in nft
+}
+
+// The families.
+var (
+	ipv4     = &family{suffix: "-4", nfproto: 2, size: 4, source: 12, magic: 7}
+	ipv6     = &family{suffix: "-6", nfproto: 10, size: 16, source: 8, magic: 8}
+	families = []*family{ipv4, ipv6}
+)
+
+func familyOf(a netip.Addr) *family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// Sets of the table itself, of each family.
+const (
+	setEgress  = "egress"  // a Pod's address : its chain
+	setIngress = "ingress" // the same
+	setSelf    = "self"    // a Pod's address . the same address
+	setRanges  = "ranges"  // what Pods on the node get addresses of
+)
+
+// shape is what a set is declared as.
+type shape struct {
+	flags   uint32 // NFT_SET_*
+	keyType uint32 // numbers of types in nft, 6 bits each
+	keySize uint32
+	isMap   bool // to verdicts
+}
+
+// Flags of sets (linux/netfilter/nf_tables.h, enum nft_set_flags).
+const (
+	flagInterval = 0x4
+	flagMap      = 0x8
+	flagTimeout  = 0x10
+)
+
+// Numbers of types in nft (nftables, include/datatype.h).
+const (
+	typeProtocol = 12
+	typePort     = 13
+	typeBits     = 6
+)
+
+// shapeOf returns the declaration of a set of a kind.
+func (f *family) shapeOf(k ruleset.Kind) shape {
+	s := shape{keyType: f.magic, keySize: f.size}
+	switch k {
+	case ruleset.Blocks:
+		s.flags = flagInterval
+	case ruleset.Resolved:
+		s.flags = flagTimeout
+	case ruleset.HostPorts:
+		s.keyType = s.keyType<<(2*typeBits) | typeProtocol<<typeBits | typePort
+		s.keySize += 2 * 4
+	case ruleset.Hosts:
+	}
+	return s
+}
+
+// ownShapes returns the declarations of the table's own sets.
+func (f *family) ownShapes() map[string]shape {
+	addr := f.shapeOf(ruleset.Hosts)
+	verdicts, pair := addr, addr
+	verdicts.flags, verdicts.isMap = flagMap, true
+	pair.keyType, pair.keySize = f.magic<<typeBits|f.magic, 2*f.size
+	return map[string]shape{
+		setEgress + f.suffix: verdicts, setIngress + f.suffix: verdicts, setSelf + f.suffix: pair,
+		setRanges + f.suffix: f.shapeOf(ruleset.Blocks),
+	}
+}
+
+// element is an element of a set.
+type element struct {
+	key   string
+	isEnd bool // the key is the first one behind an interval
+	// verdict is where an element of a map goes: a chain, or acceptAll; empty for sets.
+	verdict string
+	// timeout is how long a new one lasts, expires how much of that is left.
+	timeout, expires time.Duration
+}
+
+// acceptAll is the verdict of Pods that nothing restricts. It is no chain's name.
+const acceptAll = "accept"
+
+// id identifies an element in its set: where an interval ends, another may begin.
+func (e *element) id() string {
+	if e.isEnd {
+		return e.key + "end"
+	}
+	return e.key
+}
+
+// encode appends the elements that an element of a Ruleset is of a set of a kind.
+func encode(all []element, k ruleset.Kind, e ruleset.Element) []element {
+	switch addr := e.Prefix.Addr().Unmap(); k {
+	case ruleset.Blocks:
+		return encodeBlock(all, e.Prefix)
+	case ruleset.HostPorts:
+		key := append(addr.AsSlice(), byte(e.Protocol), 0, 0, 0)
+		key = append(binary.BigEndian.AppendUint16(key, e.Port), 0, 0)
+		return append(all, element{key: string(key)})
+	case ruleset.Hosts, ruleset.Resolved:
+		return append(all, element{key: string(addr.AsSlice())})
+	}
+	return all
+}
+
+// encodeBlock appends the first address of a prefix, and the first behind it, if there is one.
+func encodeBlock(all []element, p netip.Prefix) []element {
+	first := p.Masked().Addr()
+	all = append(all, element{key: string(first.AsSlice())})
+	last := first.AsSlice()
+	for i := p.Bits(); i < first.BitLen(); i++ {
+		last[i/8] |= 0x80 >> (i % 8)
+	}
+	end, _ := netip.AddrFromSlice(last)
+	if behind := end.Next(); behind.IsValid() {
+		all = append(all, element{key: string(behind.AsSlice()), isEnd: true})
+	}
+	return all
+}
+
+// podElements returns a Pod's elements of the table's own sets.
+func podElements(addr netip.Addr, p ruleset.Pod) map[string]element {
+	f, key := familyOf(addr), string(addr.AsSlice())
+	verdict := func(chain string) element {
+		if chain == "" {
+			chain = acceptAll
+		}
+		return element{key: key, verdict: chain}
+	}
+	return map[string]element{
+		setEgress + f.suffix: verdict(p.Egress), setIngress + f.suffix: verdict(p.Ingress),
+		setSelf + f.suffix: {key: key + key},
+	}
+}

@@ -1,0 +1,91 @@
+// Package nft programs a ruleset.Ruleset into the kernel: a table of nftables that judges the first
+// packet of each connection of the node's Pods.
+//
+//	table inet portolan-policy {
+//		chain egress {     # hook forward, priority -1; chain input has the same rules on hook input
+//			ct state established,related accept
+//			ip saddr vmap @egress-4              # 10.244.1.7 : goto out-91cc…
+//			ip saddr @ranges-4 goto unknown-out  # an address for Pods that no Pod has
+//		}
+//		chain ingress { … ip daddr vmap @ingress-4 … }  # hook forward, priority 0
+//		chain out-91cc… { tcp dport 5432 ip daddr @pods-03be…-4 accept; … log …; counter drop }
+//	}
+//
+// An accept in chain egress ends that chain only, so that the packet goes on to chain ingress. There
+// is no hook output: what the node sends to its own Pods always passes. Nobody owns the table: it stays
+// in force while the agent is away.
+//
+//	render.go   chains ──► rules
+//	encode.go   sets and their elements ──► octets
+//	batch.go    all of them ──► messages
+//	table.go    Delta ──► transaction.go
+//	sync.go     kernel (read.go), Ruleset ──► transaction.go
+package nft
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
+)
+
+// DefaultName is the name of the table.
+const DefaultName = "portolan-policy"
+
+// defaultLogRate is how many packets a rule logs per second.
+const defaultLogRate = 10
+
+// Config configures a Table.
+type Config struct {
+	// Name is the name of the table; empty is DefaultName.
+	Name string
+	// LogGroup is the group of nfnetlink_log that gets the packets that are denied or reported.
+	LogGroup uint16
+	// LogRate is how many packets each rule logs per second; 0 is 10.
+	LogRate uint32
+	// Log gets what the Table repairs; nil is nobody.
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Name, c.LogRate = cmp.Or(c.Name, DefaultName), cmp.Or(c.LogRate, defaultLogRate)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// ErrUnknownSet is wrapped by AddResolved's error if the kernel has no such set of kind Resolved.
+var ErrUnknownSet = errors.New("no such set of resolved addresses")
+
+// Notice is what Watch reports. Sync repairs the table.
+type Notice uint8
+
+// The notices.
+const (
+	Changed Notice = iota // another process changed the table
+	Lost                  // messages were lost: it may have
+)
+
+// Counter is how many packets met a rule that logs, also those that were over the limit of the log.
+type Counter struct {
+	Prefix
+	Packets, Bytes uint64
+}
+
+// Names of base chains, and of chains for packets of addresses that no Pod has.
+const (
+	chainEgress  = "egress"
+	chainIngress = "ingress"
+	chainInput   = "input"
+)
+
+// unknownChain returns the chain for packets of addresses that no Pod has.
+func unknownChain(d ruleset.Direction) string { return "unknown-" + directionName(d) }
+
+// tableError is an error of a table.
+func tableError(name string, err error) error {
+	return fmt.Errorf("nftables table inet %s: %w", name, err)
+}

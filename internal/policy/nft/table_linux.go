@@ -1,0 +1,459 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/support/nfnetlink"
+)
+
+// Table is the table of a node's policies. All methods are safe for concurrent use; AddResolved does
+// not wait for Apply.
+type Table struct {
+	cfg Config
+
+	ignoring sync.Mutex
+	listener *netlink.Conn // of Watch
+	ports    [2]uint32     // the port IDs of the sockets below
+
+	mu     sync.Mutex
+	socket *netlink.Conn // nil after an error
+	have   *record       // nil before Sync, and after an error
+
+	resolved resolved
+}
+
+// New returns a Table, and changes nothing. Its error names what the kernel lacks.
+func New(cfg Config) (*Table, error) {
+	t := &Table{cfg: cfg.withDefaults(), resolved: resolved{sets: make(map[string]struct{})}}
+	if err := t.open(); err != nil {
+		return nil, tableError(t.cfg.Name, err)
+	}
+	if err := t.probe(); err != nil {
+		_ = t.Close()
+		return nil, tableError(t.cfg.Name, err)
+	}
+	return t, nil
+}
+
+// Close closes the sockets. The table stays in force. Watch must have returned.
+func (t *Table) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.resolved.mu.Lock()
+	defer t.resolved.mu.Unlock()
+	t.disconnect()
+	closeSocket(&t.resolved.socket)
+	t.ignoring.Lock()
+	defer t.ignoring.Unlock()
+	closeSocket(&t.listener)
+	return nil
+}
+
+// open opens the socket of transactions, unless it is open.
+func (t *Table) open() (err error) {
+	if t.socket == nil {
+		t.socket, err = t.connect(&t.ports[0])
+	}
+	return err
+}
+
+// connect opens a socket whose changes Watch ignores.
+func (t *Table) connect(port *uint32) (*netlink.Conn, error) {
+	socket, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	t.ignoring.Lock()
+	defer t.ignoring.Unlock()
+	if *port, err = nfnetlink.PortOf(socket); err == nil {
+		err = t.ignoreOwn()
+	}
+	if err != nil {
+		_ = socket.Close()
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	return socket, nil
+}
+
+// dial opens a socket with large buffers.
+func dial() (*netlink.Conn, error) {
+	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	// Without the right to large buffers, small clusters still work.
+	_ = socket.SetReadBuffer(bufferSize)
+	_ = socket.SetWriteBuffer(bufferSize)
+	return socket, nil
+}
+
+// disconnect closes the socket of transactions, which may have more answers.
+func (t *Table) disconnect() {
+	closeSocket(&t.socket)
+	t.have = nil
+}
+
+func closeSocket(socket **netlink.Conn) {
+	if *socket != nil {
+		_ = (*socket).Close()
+		*socket = nil
+	}
+}
+
+// errOutOfStep is returned by Apply before Sync, after an error, and for a Delta that does not fit what
+// there is.
+var errOutOfStep = errors.New("Sync must be called first")
+
+// Apply changes the kernel by d, which is how rs changed since the last Sync or Apply. What has an
+// effect is one transaction; see transaction. After an error Sync must be called.
+func (t *Table) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := errOutOfStep
+	if t.have != nil {
+		err = t.apply(rs, d)
+	}
+	if err != nil {
+		t.disconnect()
+		return tableError(t.cfg.Name, err)
+	}
+	return nil
+}
+
+func (t *Table) apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
+	x := &transaction{batch: batch{table: t.cfg.Name}, socket: t.socket}
+	if err := t.prepare(x, rs, d); err != nil {
+		return err
+	}
+	t.changeElements(x, d)
+	t.changePods(x, rs, d)
+	if d.Ranges {
+		t.changeRanges(x, rs.Ranges())
+	}
+	if err := x.divide(); err != nil {
+		return err
+	}
+	t.resolved.forget(d.GoneSets)
+	if err := t.removeGone(x, d); err != nil {
+		return err
+	}
+	if err := x.commit(); err != nil {
+		return err
+	}
+	for _, name := range d.NewSets {
+		if t.have.sets[name] == ruleset.Resolved {
+			t.resolved.know(name)
+		}
+	}
+	return nil
+}
+
+// prepare adds the sets and chains that are new.
+func (t *Table) prepare(x *transaction, rs ruleset.Ruleset, d *ruleset.Delta) error {
+	for _, name := range d.NewSets {
+		s, ok := rs.Set(name)
+		if _, there := t.have.sets[name]; there || !ok {
+			return fmt.Errorf("new set %s: %w", name, errOutOfStep)
+		}
+		t.have.sets[name] = s.Kind
+		for _, f := range families {
+			if err := x.declare(name+f.suffix, f.shapeOf(s.Kind), s.Comment); err != nil {
+				return err
+			}
+		}
+		for f, elements := range contents(rs, name, s.Kind) {
+			if err := x.fill(name+f.suffix, elements); err != nil {
+				return err
+			}
+		}
+	}
+	r := t.renderer(rs)
+	var made []chain
+	for _, name := range d.NewChains {
+		c := rs.Chain(name)
+		if _, there := t.have.chains[name]; there || c == nil {
+			return fmt.Errorf("new chain %s: %w", name, errOutOfStep)
+		}
+		all, err := r.chain(name, c)
+		if err != nil {
+			return err
+		}
+		t.have.chains[name] = namesOf(all)
+		made = append(made, all...)
+	}
+	return x.create(made)
+}
+
+func (t *Table) renderer(rs ruleset.Ruleset) *renderer {
+	return &renderer{Config: t.cfg, kind: func(set string) (ruleset.Kind, bool) {
+		s, ok := rs.Set(set)
+		return s.Kind, ok
+	}}
+}
+
+func namesOf(all []chain) (names []string) {
+	for _, c := range all {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// contents returns the elements of a set by family.
+func contents(rs ruleset.Ruleset, set string, k ruleset.Kind) map[*family][]element {
+	all := make(map[*family][]element)
+	if k == ruleset.Resolved {
+		return all
+	}
+	for e := range rs.Elements(set) {
+		f := familyOf(e.Prefix.Addr())
+		all[f] = encode(all[f], k, e)
+	}
+	return all
+}
+
+// changeElements adds the changes of sets that stay.
+func (t *Table) changeElements(x *transaction, d *ruleset.Delta) {
+	for set, c := range d.Elements {
+		for _, step := range []struct {
+			operation
+			elements []ruleset.Element
+		}{{deletion, c.Remove}, {addition, c.Add}} {
+			all := make(map[*family][]element)
+			for _, e := range step.elements {
+				f := familyOf(e.Prefix.Addr())
+				all[f] = encode(all[f], t.have.sets[set], e)
+			}
+			for f, elements := range all {
+				x.edit(step.operation, set+f.suffix, elements)
+			}
+		}
+	}
+}
+
+// changePods adds the changes of the sets by Pod.
+func (t *Table) changePods(x *transaction, rs ruleset.Ruleset, d *ruleset.Delta) {
+	gone, come := make(map[string][]element), make(map[string][]element)
+	for _, addr := range d.Pods {
+		was, had := t.have.pods[addr]
+		is, has := rs.Pod(addr)
+		var before, after map[string]element
+		delete(t.have.pods, addr)
+		if had {
+			before = podElements(addr, was)
+		}
+		if has {
+			after = podElements(addr, is)
+			t.have.pods[addr] = is
+		}
+		for set, e := range before {
+			if after[set] != e {
+				gone[set] = append(gone[set], e)
+			}
+		}
+		for set, e := range after {
+			if before[set] != e {
+				come[set] = append(come[set], e)
+			}
+		}
+	}
+	for set, elements := range gone {
+		x.edit(deletion, set, elements)
+	}
+	for set, elements := range come {
+		x.edit(addition, set, elements)
+	}
+}
+
+// changeRanges adds the change of the ranges of Pods.
+func (t *Table) changeRanges(x *transaction, ranges []netip.Prefix) {
+	edit := func(op operation, all, but []netip.Prefix) {
+		for _, r := range all {
+			if !slices.Contains(but, r) {
+				x.edit(op, setRanges+familyOf(r.Addr()).suffix, encodeBlock(nil, r))
+			}
+		}
+	}
+	edit(deletion, t.have.ranges, ranges)
+	edit(addition, ranges, t.have.ranges)
+	t.have.ranges = slices.Clone(ranges)
+}
+
+// removeGone adds the removal of sets and chains.
+func (t *Table) removeGone(x *transaction, d *ruleset.Delta) error {
+	var sets, chains []string
+	for _, name := range d.GoneSets {
+		for _, f := range families {
+			sets = append(sets, name+f.suffix)
+		}
+		delete(t.have.sets, name)
+	}
+	for _, name := range d.GoneChains {
+		chains = append(chains, t.have.chains[name]...)
+		delete(t.have.chains, name)
+	}
+	return x.remove(sets, chains)
+}
+
+// Cleanup removes the table with a name from the kernel, and reports whether there was one.
+func Cleanup(name string) (removed bool, err error) {
+	socket, err := dial()
+	if err != nil {
+		return false, tableError(name, err)
+	}
+	defer socket.Close()
+	for _, name := range []string{name + probeSuffix, name} {
+		removed, err = removeTable(socket, name)
+		if err != nil {
+			return false, tableError(name, err)
+		}
+	}
+	return removed, nil
+}
+
+// removeTable removes a table, and reports whether there was one.
+func removeTable(socket *netlink.Conn, name string) (removed bool, err error) {
+	r := &reader{socket: socket, table: name}
+	removed, _, err = r.tableFlags()
+	if !removed || err != nil {
+		return false, err
+	}
+	b := &batch{table: name}
+	b.deleteTable()
+	return true, b.Commit(socket)
+}
+
+// Counters returns the counts of all rules that log, by event, direction, chain and reason, in no
+// order. The counts of a chain go with it.
+func (t *Table) Counters() (all []Counter, err error) {
+	socket, err := dial()
+	if err != nil {
+		return nil, tableError(t.cfg.Name, err)
+	}
+	defer socket.Close()
+	var logged Prefix // of the rule before
+	r := &reader{socket: socket, table: t.cfg.Name}
+	err = r.dump(unix.NFT_MSG_GETRULE, []uint16{unix.NFTA_RULE_EXPRESSIONS}, func(parts [][]byte) error {
+		return eachExpression(parts[0], func(name string, data []byte) error {
+			switch name {
+			case "log":
+				prefix, err := nfnetlink.Attributes(data, unix.NFTA_LOG_PREFIX)
+				logged, _ = ParsePrefix(nfnetlink.Text(prefix[0]))
+				return err
+			case "counter":
+				n, err := nfnetlink.Attributes(data, unix.NFTA_COUNTER_PACKETS, unix.NFTA_COUNTER_BYTES)
+				if logged != (Prefix{}) {
+					all = append(all, Counter{logged, nfnetlink.Uint64(n[0]), nfnetlink.Uint64(n[1])})
+				}
+				logged = Prefix{}
+				return err
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, tableError(t.cfg.Name, err)
+	}
+	return all, nil
+}
+
+// eachExpression calls use with the name and the attributes of each expression of a rule.
+func eachExpression(rule []byte, use func(name string, data []byte) error) error {
+	list, err := netlink.NewAttributeDecoder(rule)
+	if err != nil {
+		return err
+	}
+	for list.Next() {
+		parts, err := nfnetlink.Attributes(list.Bytes(), unix.NFTA_EXPR_NAME, unix.NFTA_EXPR_DATA)
+		if err != nil {
+			return err
+		}
+		if err := use(nfnetlink.Text(parts[0]), parts[1]); err != nil {
+			return err
+		}
+	}
+	return list.Err()
+}
+
+// resolved adds elements to sets of kind Resolved.
+type resolved struct {
+	mu     sync.Mutex
+	socket *netlink.Conn
+	sets   map[string]struct{} // that the kernel has
+	// replaces: the kernel does not refresh the timeout of an element that is added again (before Linux
+	// 6.12), so that it is replaced.
+	replaces bool
+}
+
+// know has the kernel have a set, and forget has it not have some.
+func (r *resolved) know(set string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sets[set] = struct{}{}
+}
+
+func (r *resolved) forget(sets []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range sets {
+		delete(r.sets, name)
+	}
+}
+
+// AddResolved has addresses be in a set of kind Resolved for a time from now on, also those that are in
+// it already. It returns when the kernel lets packets to them pass. Its error wraps ErrUnknownSet if
+// there is no such set in the kernel.
+func (t *Table) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
+	t.resolved.mu.Lock()
+	defer t.resolved.mu.Unlock()
+	if err := t.addResolved(set, addrs, ttl); err != nil {
+		return tableError(t.cfg.Name, fmt.Errorf("set %s: %w", set, err))
+	}
+	return nil
+}
+
+func (t *Table) addResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
+	r := &t.resolved
+	if _, ok := r.sets[set]; !ok {
+		return ErrUnknownSet
+	}
+	all := make(map[*family][]element)
+	ttl = max(ttl, time.Millisecond) // 0 would be for ever
+	for _, a := range addrs {
+		a = a.Unmap()
+		e := element{key: string(a.AsSlice()), timeout: ttl, expires: ttl}
+		all[familyOf(a)] = append(all[familyOf(a)], e)
+	}
+	b := &batch{table: t.cfg.Name}
+	for f, elements := range all {
+		name := set + f.suffix
+		b.edit(addition, name, elements)
+		if r.replaces {
+			b.edit(deletion, name, elements)
+			b.edit(addition, name, elements)
+		}
+	}
+	if r.socket == nil {
+		socket, err := t.connect(&t.ports[1])
+		if err != nil {
+			return err
+		}
+		r.socket = socket
+	}
+	err := b.Commit(r.socket)
+	if err != nil {
+		closeSocket(&r.socket) // it may have more answers
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return ErrUnknownSet
+	}
+	return err
+}

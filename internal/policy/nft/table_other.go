@@ -1,0 +1,41 @@
+//go:build !linux
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
+)
+
+var errNotLinux = errors.New("nftables needs Linux")
+
+// Table needs Linux.
+type Table struct{}
+
+// New fails.
+func New(Config) (*Table, error) { return nil, errNotLinux }
+
+// Close does nothing.
+func (*Table) Close() error { return nil }
+
+// Sync fails.
+func (*Table) Sync(ruleset.Ruleset) error { return errNotLinux }
+
+// Apply fails.
+func (*Table) Apply(ruleset.Ruleset, *ruleset.Delta) error { return errNotLinux }
+
+// AddResolved fails.
+func (*Table) AddResolved(string, []netip.Addr, time.Duration) error { return errNotLinux }
+
+// Watch fails.
+func (*Table) Watch(context.Context, chan<- Notice) error { return errNotLinux }
+
+// Counters fails.
+func (*Table) Counters() ([]Counter, error) { return nil, errNotLinux }
+
+// Cleanup removes nothing.
+func Cleanup(string) (bool, error) { return false, errNotLinux }

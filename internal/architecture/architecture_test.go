@@ -133,6 +133,7 @@ var arrows = []arrow{
 	{"policy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"policy", "cluster", "judges the model"},
+	{"policy/cni", "support", "records attachments in state files, reads files that may block"},
 
 	{"proxy/plan", "cluster", "compiles the model"},
 	{"proxy/settings", "config/key", "declares keys"},

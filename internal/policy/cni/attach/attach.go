@@ -1,0 +1,155 @@
+// Package attach is what the CNI plugin and the agent say to each other, over a Unix socket: an object of
+// JSON from the plugin, one from the agent, and the connection ends.
+//
+//	plugin ── Request{admit, Attachment} ──► agent
+//	       ◄────────── Reply{} ─────────────
+//
+// It imports little, above all not package net: see package pluginmain.
+package attach
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// DefaultSocket is where the agent listens unless it is told otherwise.
+const DefaultSocket = "/run/portolan/cni.sock"
+
+// version is that of requests and replies. The binary of the plugin and the agent can differ while a node is
+// updated.
+const version = 1
+
+// ID identifies an attachment on a node (CNI specification, section 2, "Parameters").
+type ID struct {
+	ContainerID string `json:"containerID"`
+	Interface   string `json:"ifname"` // in the Pod
+}
+
+// String returns the ID as the name of a file.
+func (id ID) String() string { return id.ContainerID + "," + id.Interface }
+
+// ParseID returns the ID that String returned.
+func ParseID(s string) (id ID, ok bool) {
+	id.ContainerID, id.Interface, ok = strings.Cut(s, ",")
+	return id, ok && id.Validate() == nil
+}
+
+// Bounds of an ID, in octets.
+const (
+	maxID        = 128 // runtimes use 64
+	maxInterface = 15  // IFNAMSIZ of the kernel, without the octet 0 at the end
+)
+
+// Validate returns an error if the ID has characters that the CNI specification does not allow, which are all
+// those with a meaning in paths.
+func (id ID) Validate() error {
+	for i, r := range id.ContainerID {
+		alphanumeric := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+		if !alphanumeric && (i == 0 || !strings.ContainsRune("_.-", r)) {
+			return fmt.Errorf("container ID %q has characters that the CNI specification does not allow", id.ContainerID)
+		}
+	}
+	if id.ContainerID == "" || len(id.ContainerID) > maxID {
+		return fmt.Errorf("container ID %q is not of 1 to %d octets", id.ContainerID, maxID)
+	}
+	if id.Interface == "" || len(id.Interface) > maxInterface || strings.ContainsAny(id.Interface, "/: \t\n") ||
+		id.Interface == "." || id.Interface == ".." {
+		return fmt.Errorf("interface %q is not the name of a device", id.Interface)
+	}
+	return nil
+}
+
+// Sandbox is a Pod's network namespace, attached to a network.
+type Sandbox struct {
+	ID
+	// Network is the name of the network configuration.
+	Network string `json:"network"`
+	// NetNS is the path of the namespace on the host.
+	NetNS string `json:"netns,omitempty"`
+	// Namespace, Name and UID are those of the Pod, as the kubelet gave them to the runtime. The UID of a
+	// static Pod is not that of its mirror in the API. It is empty if the runtime does not pass it.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// Pod returns the namespace and the name of the Pod.
+func (s *Sandbox) Pod() string { return s.Namespace + "/" + s.Name }
+
+// Verb is what a Request asks for.
+type Verb string
+
+// The verbs.
+const (
+	// Admit has the agent put the policies of a Pod into the kernel, and wait until they are.
+	Admit Verb = "admit"
+	// Release says that an attachment ends.
+	Release Verb = "release"
+	// Check asks whether a Pod's policies are in the kernel.
+	Check Verb = "check"
+	// Collect lists the attachments of a network that exist; all others of that network have ended.
+	Collect Verb = "collect"
+	// Ready asks whether the agent can admit.
+	Ready Verb = "ready"
+)
+
+// Request is a request of the plugin.
+type Request struct {
+	Version int  `json:"version"`
+	Verb    Verb `json:"verb"`
+	// Sandbox is that of Admit, Release and Check. Of Collect it has the network only.
+	Sandbox
+	// Addresses are what the plugins before in the chain gave the Pod, for Admit and Check.
+	Addresses []string `json:"addresses,omitempty"`
+	// Valid are the attachments that exist, for Collect.
+	Valid []ID `json:"valid,omitempty"`
+}
+
+// Reply is the agent's. Error is empty if what was asked for is done.
+type Reply struct {
+	Version int    `json:"version"`
+	Error   string `json:"error,omitempty"`
+}
+
+// maxMessage is the longest message, in octets: Collect for some 5,000 attachments.
+const maxMessage = 1 << 20
+
+// ErrUnreachable is wrapped by the errors of Call if there was no reply.
+var ErrUnreachable = errors.New("the agent does not answer")
+
+// RefusedError is a Reply's Error.
+type RefusedError string
+
+// Error returns the agent's text.
+func (e RefusedError) Error() string { return string(e) }
+
+// ReadRequest reads a request. Its error is for the plugin.
+func ReadRequest(r io.Reader) (Request, error) {
+	var request Request
+	if err := json.NewDecoder(io.LimitReader(r, maxMessage)).Decode(&request); err != nil {
+		return Request{}, fmt.Errorf("request: %w", err)
+	}
+	if request.Version != version {
+		return Request{}, fmt.Errorf(
+			"the plugin speaks version %d and the agent version %d: install the plugin again", request.Version, version,
+		)
+	}
+	return request, nil
+}
+
+// WriteReply sends the reply to a request that had this result.
+func WriteReply(w io.Writer, result error) error {
+	reply := Reply{Version: version}
+	if result != nil {
+		reply.Error = result.Error()
+	}
+	return json.NewEncoder(w).Encode(reply)
+}
+
+// Records returns the directory in which the agent at a socket records its attachments, one file each, named
+// by ID. When the agent is away the plugin removes the files of those that end.
+func Records(socket string) string { return filepath.Join(filepath.Dir(socket), "attachments") }

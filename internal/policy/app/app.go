@@ -23,6 +23,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/policy/flows"
+	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/settings"
 )
 
@@ -63,15 +64,8 @@ func New(cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{cfg: cfg, settings: compiled.Policy, dns: compiled.DNS.Zone.DNSService, metrics: newMetrics()}
-	if p.worker, err = newWorker(p); err != nil {
-		return nil, err
-	}
-	p.metrics.stats, p.metrics.counters = p.worker.stats, p.worker.table.Counters
-	if p.settings.Cut {
-		p.flows = flows.New(flows.Config{
-			Denied: p.worker.denied, Cut: p.worker.cut, Passed: p.metrics.passed, Log: cfg.Log,
-		})
-	}
+	p.worker = newWorker(p)
+	p.metrics.stats = p.worker.stats
 	return p, nil
 }
 
@@ -86,8 +80,22 @@ func (p *Policy) Needs() []cluster.Kind {
 	}
 }
 
-// Bind binds the socket of the CNI plugin. The kernel changes when the cluster is known.
+// Bind binds the socket of the CNI plugin, and finds out whether the kernel has what rules need. They
+// change when the cluster is known.
 func (p *Policy) Bind(ctx context.Context) (serving []any, err error) {
+	table, err := nft.New(nft.Config{
+		Name: p.settings.Table, LogGroup: uint16(p.settings.Log.Group), LogRate: uint32(p.settings.Log.Rate), Log: p.cfg.Log,
+	})
+	if err != nil {
+		return nil, withCure(err)
+	}
+	p.worker.table, p.metrics.counters = table, table.Counters
+	if p.settings.Cut {
+		p.flows = flows.New(flows.Config{
+			Denied: p.worker.denied, Cut: table.Cut, Uncut: table.Uncut, CutTime: nft.CutTime,
+			Passed: p.metrics.passed, Log: p.cfg.Log,
+		})
+	}
 	serving = []any{"node", p.cfg.Node, "table", p.settings.Table}
 	if p.settings.Socket == "" {
 		return serving, nil
@@ -115,6 +123,9 @@ func (p *Policy) admits() error {
 func (p *Policy) Close() {
 	if p.plugin != nil {
 		p.plugin.Close()
+	}
+	if p.worker.table != nil {
+		_ = p.worker.table.Close()
 	}
 }
 

@@ -21,7 +21,7 @@ type policyMetrics struct {
 	cut      prometheus.Counter
 	passes   prometheus.Histogram
 
-	// stats and counters are read when metrics are collected.
+	// stats and counters are read when metrics are collected; counters is nil before Bind.
 	stats    func() plan.Stats
 	counters func() ([]nft.Counter, error)
 }
@@ -122,6 +122,9 @@ func (m *policyMetrics) Collect(ch chan<- prometheus.Metric) {
 	metrics.Gauge(ch, chains, float64(s.Chains))
 	metrics.Gauge(ch, sets, float64(s.Sets))
 	metrics.Gauge(ch, elements, float64(s.Elements))
+	if m.counters == nil {
+		return
+	}
 	all, err := m.counters()
 	if err != nil {
 		return // there is no table yet, or the kernel has no answer

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/policy/cni"
-	"portolan.dev/portolan/internal/policy/flows"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/ruleset"
@@ -37,7 +35,7 @@ var (
 // worker is the goroutine that compiles what changed and programs it.
 type worker struct {
 	*Policy
-	table    kernelTable
+	table    kernelTable // nil before Bind
 	failures retry.Backoff
 	repairs  retry.Repairs
 	notices  chan nft.Notice // of changes by other programs
@@ -58,33 +56,28 @@ type worker struct {
 type kernelTable interface {
 	Sync(ruleset.Ruleset) error
 	Apply(ruleset.Ruleset, *ruleset.Delta) error
-	Cut([]flows.Flow) error
+	Cut([]ruleset.Flow) error
+	Uncut([]ruleset.Flow) error
 	Counters() ([]nft.Counter, error)
 	Watch(context.Context, chan<- nft.Notice) error
 	Close() error
 }
 
-func newWorker(p *Policy) (*worker, error) {
-	table, err := nft.New(nft.Config{
-		Name: p.settings.Table, LogGroup: uint16(p.settings.Log.Group), LogRate: uint32(p.settings.Log.Rate), Log: p.cfg.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
+func newWorker(p *Policy) *worker {
 	return &worker{
-		Policy: p, table: table,
+		Policy: p,
 		compiler: plan.New(plan.Config{
 			Node: p.cfg.Node, DNS: plan.DNS{Service: p.dns, Addrs: p.cfg.DNS}, Ranges: p.settings.PodRanges,
 		}),
 		notices: make(chan nft.Notice, 1), blind: make(chan error, 1), gate: newGate(),
-	}, nil
+	}
 }
 
 // run works until ctx is done, and returns nil.
 func (w *worker) run(ctx context.Context) error {
 	feed := w.cfg.Store.Subscribe()
 	defer feed.Close()
-	defer w.close()
+	defer w.stopWatching()
 	if w.plugin != nil {
 		for _, a := range w.plugin.Registry().All() {
 			w.attach(a)
@@ -140,11 +133,6 @@ func (w *worker) run(ctx context.Context) error {
 			w.failures = retry.Backoff{}
 		}
 	}
-}
-
-func (w *worker) close() {
-	w.stopWatching()
-	_ = w.table.Close()
 }
 
 // compile compiles changes, and returns what changed since the last call; nil while the model is not
@@ -247,7 +235,7 @@ func (w *worker) lookAtAddresses() {
 
 // denied returns those of some flows that the policies do not allow, by their places. What the node
 // sends itself is not judged.
-func (w *worker) denied(all []flows.Flow) (some []int) {
+func (w *worker) denied(all []ruleset.Flow) (some []int) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	for i, f := range all {
@@ -278,5 +266,3 @@ func (w *worker) resolved(set string, _ netip.Addr) bool {
 	s, ok := w.compiler.Set(set)
 	return ok && s.Kind == ruleset.Resolved
 }
-
-func (w *worker) cut(all []flows.Flow) error { return w.table.Cut(all) }

@@ -12,27 +12,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
+	"slices"
 	"time"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/support/ctnetlink"
 )
 
-// Flow is a flow that may not go on.
-type Flow struct {
-	Protocol ruleset.Protocol
-	// Client is where the first packet came from, and Server where it went after translation.
-	Client, Server netip.AddrPort
-}
-
 // Config configures a Cutter.
 type Config struct {
 	// Denied returns those of some flows that the present policies do not allow, by their places. There
 	// is at least one flow, and some is not kept.
-	Denied func([]Flow) []int
-	// Cut has the kernel drop packets of flows that connection tracking takes for the first of one.
-	Cut func([]Flow) error
+	Denied func([]ruleset.Flow) []int
+	// Cut has the kernel drop packets of flows that connection tracking takes for the first of one, and
+	// Uncut takes that back. The kernel forgets them after CutTime itself.
+	Cut, Uncut func([]ruleset.Flow) error
+	CutTime    time.Duration
 	// Passed is told of each pass, by the goroutine of Run; nil if nobody wants to know.
 	Passed func(Pass)
 	Log    *slog.Logger
@@ -59,6 +54,8 @@ type Cutter struct {
 	cfg     Config
 	changed chan struct{}
 	open    func() (table, error)
+	// held are the flows that the kernel drops, and until when. Of Run alone.
+	held map[ruleset.Flow]time.Time
 }
 
 // table is the kernel's table of connection tracking.
@@ -73,7 +70,7 @@ func New(cfg Config) *Cutter {
 	if cfg.Passed == nil {
 		cfg.Passed = func(Pass) {}
 	}
-	return &Cutter{cfg: cfg, changed: make(chan struct{}, 1), open: func() (table, error) { return ctnetlink.Open() }}
+	return &Cutter{cfg: cfg, changed: make(chan struct{}, 1), held: make(map[ruleset.Flow]time.Time), open: func() (table, error) { return ctnetlink.Open() }}
 }
 
 // Changed has Run look at all flows, after the kernel has a change. It does not wait.
@@ -130,6 +127,9 @@ func (c *Cutter) pass() (p Pass) {
 		return p
 	}
 	defer t.Close()
+	if p.Err = c.release(); p.Err != nil {
+		return p
+	}
 	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
 		cut, err := c.cut(t, family)
 		p.Cut += cut
@@ -145,7 +145,7 @@ const together = 512
 
 // cut ends the flows of a family that are not allowed, and returns their number.
 func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
-	var some, denied []Flow
+	var some, denied []ruleset.Flow
 	var identities, gone []ctnetlink.Identity // of some and denied
 	judge := func() {
 		if len(some) == 0 {
@@ -160,7 +160,7 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 		if e.Zone != 0 { // somebody else's: bridges track packets there, too
 			return
 		}
-		some = append(some, Flow{ruleset.Protocol(e.Original.Protocol), e.Original.Source, e.Reply.Source})
+		some = append(some, ruleset.Flow{Protocol: ruleset.Protocol(e.Original.Protocol), Client: e.Original.Source, Server: e.Reply.Source})
 		identities = append(identities, e.Identity())
 		if len(some) == together {
 			judge()
@@ -175,6 +175,52 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 	if failure := c.cfg.Cut(denied); failure != nil {
 		return 0, fmt.Errorf("cut %d flows: %w", len(denied), failure)
 	}
+	c.hold(denied)
 	n, failure := t.Delete(family, gone)
 	return n, errors.Join(err, failure)
+}
+
+// maxHeld bounds the flows that are remembered. Others stay cut until the kernel forgets them.
+const maxHeld = 1 << 16
+
+// hold remembers flows that were cut.
+func (c *Cutter) hold(all []ruleset.Flow) {
+	until := time.Now().Add(c.cfg.CutTime)
+	for _, f := range all {
+		if len(c.held) < maxHeld {
+			c.held[f] = until
+		}
+	}
+}
+
+// release takes back the cut of flows that policies allow again: a client may use a port again.
+func (c *Cutter) release() error {
+	now := time.Now()
+	all := make([]ruleset.Flow, 0, len(c.held))
+	for f, until := range c.held {
+		if now.After(until) {
+			delete(c.held, f)
+			continue
+		}
+		all = append(all, f)
+	}
+	var allowed []ruleset.Flow
+	for some := range slices.Chunk(all, together) {
+		denied := c.cfg.Denied(some)
+		for i, f := range some {
+			if !slices.Contains(denied, i) {
+				allowed = append(allowed, f)
+			}
+		}
+	}
+	if len(allowed) == 0 {
+		return nil
+	}
+	if err := c.cfg.Uncut(allowed); err != nil {
+		return fmt.Errorf("allow %d flows again: %w", len(allowed), err)
+	}
+	for _, f := range allowed {
+		delete(c.held, f)
+	}
+	return nil
 }

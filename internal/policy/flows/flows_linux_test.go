@@ -45,10 +45,10 @@ func TestCutsDeniedFlows(t *testing.T) {
 	if err := ctnetlinktest.Create(made...); err != nil {
 		t.Fatal(err)
 	}
-	var cut []Flow
+	var cut []ruleset.Flow
 	passes := make(chan Pass, 10)
 	c := New(Config{
-		Denied: func(some []Flow) (denied []int) {
+		Denied: func(some []ruleset.Flow) (denied []int) {
 			for i, f := range some {
 				if f.Server.Port() == 80 {
 					denied = append(denied, i)
@@ -56,7 +56,7 @@ func TestCutsDeniedFlows(t *testing.T) {
 			}
 			return denied
 		},
-		Cut: func(flows []Flow) error {
+		Cut: func(flows []ruleset.Flow) error {
 			if n := len(tracked(t)); len(cut) == 0 && n != len(made) {
 				t.Errorf("%d entries when flows are told to be cut, want all %d", n, len(made))
 			}
@@ -90,7 +90,7 @@ func TestCutsDeniedFlows(t *testing.T) {
 			t.Errorf("%s is left", f)
 		}
 	}
-	want := Flow{Protocol: ruleset.UDP, Client: at("10.244.1.7:1000"), Server: at("10.244.2.9:80")}
+	want := ruleset.Flow{Protocol: ruleset.UDP, Client: at("10.244.1.7:1000"), Server: at("10.244.2.9:80")}
 	if len(cut) != 3*each || !slices.Contains(cut, want) {
 		t.Errorf("%d flows are cut, want %d with %v", len(cut), 3*each, want)
 	}
@@ -110,8 +110,8 @@ func TestUncutFlowsStay(t *testing.T) {
 	}
 	failure := errors.New("no room")
 	c := New(Config{
-		Denied: func([]Flow) []int { return []int{0} },
-		Cut:    func([]Flow) error { return failure },
+		Denied: func([]ruleset.Flow) []int { return []int{0} },
+		Cut:    func([]ruleset.Flow) error { return failure },
 		Log:    slog.New(slog.DiscardHandler),
 	})
 	if p := c.pass(); p.Cut != 0 || !errors.Is(p.Err, failure) {
@@ -130,7 +130,7 @@ func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 // entry is a flow of the kernel's table.
 type entry struct {
-	Flow
+	ruleset.Flow
 	zone uint16
 }
 
@@ -145,7 +145,7 @@ func tracked(t *testing.T) (all []entry) {
 	defer table.Close()
 	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
 		err := table.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
-			all = append(all, entry{Flow{ruleset.Protocol(e.Original.Protocol), e.Original.Source, e.Reply.Source}, e.Zone})
+			all = append(all, entry{ruleset.Flow{Protocol: ruleset.Protocol(e.Original.Protocol), Client: e.Original.Source, Server: e.Reply.Source}, e.Zone})
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -37,6 +37,7 @@ const (
 	setIngress = "ingress" // the same
 	setSelf    = "self"    // a Pod's address . the same address
 	setRanges  = "ranges"  // what Pods on the node get addresses of
+	setCut     = "cut"     // flows that may not go on, see Cut
 )
 
 // shape is what a set is declared as.
@@ -85,7 +86,7 @@ func (f *family) ownShapes() map[string]shape {
 	pair.keyType, pair.keySize = f.magic<<typeBits|f.magic, 2*f.size
 	return map[string]shape{
 		setEgress + f.suffix: verdicts, setIngress + f.suffix: verdicts, setSelf + f.suffix: pair,
-		setRanges + f.suffix: f.shapeOf(ruleset.Blocks),
+		setRanges + f.suffix: f.shapeOf(ruleset.Blocks), setCut + f.suffix: f.cutShape(),
 	}
 }
 

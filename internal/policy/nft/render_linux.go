@@ -69,6 +69,7 @@ func (r *renderer) baseChains() []chain {
 //
 //	ct state established,related accept
 //	icmpv6 type 133-137 accept
+//	ip saddr . ip daddr . meta l4proto . th sport . th dport @cut-4 drop
 //	ip saddr vmap @egress-4
 //	ip saddr @ranges-4 goto unknown-out
 func (r *renderer) dispatch(d ruleset.Direction) []rule {
@@ -87,6 +88,9 @@ func (r *renderer) dispatch(d ruleset.Direction) []rule {
 			&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{routerSolicitation}, ToData: []byte{redirect}},
 			accepted(),
 		)},
+	}
+	if d == ruleset.Egress { // where packets begin
+		rules = append(rules, cutFlows()...)
 	}
 	rules = append(rules, r.verdicts(d)...)
 	for _, f := range families {

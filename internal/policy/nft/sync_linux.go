@@ -171,7 +171,7 @@ func (s *syncer) replace() (kept map[string][]element, err error) {
 	kept = make(map[string][]element)
 	for name, is := range s.is.sets {
 		w, ok := s.sets[name]
-		if !ok || w.of == "" || w.kind != ruleset.Resolved || w.shape != is {
+		if !ok || w.flags != flagTimeout || w.shape != is {
 			continue
 		}
 		all, err := s.reader.elements(name)
@@ -249,7 +249,7 @@ func (s *syncer) change() error {
 	own := s.ownElements()
 	for name := range s.is.sets {
 		w, ok := s.sets[name]
-		if !ok || w.of != "" && w.kind == ruleset.Resolved {
+		if !ok || w.flags == flagTimeout {
 			continue
 		}
 		is, err := s.reader.elements(name)

@@ -383,7 +383,7 @@ func eachExpression(rule []byte, use func(name string, data []byte) error) error
 	return list.Err()
 }
 
-// resolved adds elements to sets of kind Resolved.
+// resolved adds elements to sets of kind Resolved, and flows that are cut.
 type resolved struct {
 	mu     sync.Mutex
 	socket *netlink.Conn
@@ -441,6 +441,16 @@ func (t *Table) addResolved(set string, addrs []netip.Addr, ttl time.Duration) e
 			b.edit(addition, name, elements)
 		}
 	}
+	err := t.commitBeside(b)
+	if errors.Is(err, unix.ENOENT) {
+		return ErrUnknownSet
+	}
+	return err
+}
+
+// commitBeside commits a transaction beside those of Apply. The caller must hold resolved.mu.
+func (t *Table) commitBeside(b *batch) error {
+	r := &t.resolved
 	if r.socket == nil {
 		socket, err := t.connect(&t.ports[1])
 		if err != nil {
@@ -451,9 +461,6 @@ func (t *Table) addResolved(set string, addrs []netip.Addr, ttl time.Duration) e
 	err := b.Commit(r.socket)
 	if err != nil {
 		closeSocket(&r.socket) // it may have more answers
-	}
-	if errors.Is(err, unix.ENOENT) {
-		return ErrUnknownSet
 	}
 	return err
 }

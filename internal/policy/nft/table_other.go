@@ -31,6 +31,12 @@ func (*Table) Apply(ruleset.Ruleset, *ruleset.Delta) error { return errNotLinux 
 // AddResolved fails.
 func (*Table) AddResolved(string, []netip.Addr, time.Duration) error { return errNotLinux }
 
+// Cut fails.
+func (*Table) Cut([]ruleset.Flow) error { return errNotLinux }
+
+// Uncut fails.
+func (*Table) Uncut([]ruleset.Flow) error { return errNotLinux }
+
 // Watch fails.
 func (*Table) Watch(context.Context, chan<- Notice) error { return errNotLinux }
 

@@ -78,6 +78,7 @@ func New(config Config) *Compiler {
 	}
 	c.dns.Addrs = slices.SortedFunc(slices.Values(config.DNS.Addrs), netip.Addr.Compare)
 	c.dns.Addrs = slices.Compact(c.dns.Addrs)
+	c.ranges = union(config.Ranges)
 	for _, gs := range []*groups{&c.subjects, &c.peers} {
 		gs.at = func(slot uint32) *pod { return c.bySlot[slot] }
 		gs.labelsOf = c.labelsOf
@@ -106,6 +107,15 @@ func (c *Compiler) ForgetLocal(key cluster.Key) {
 		delete(c.reports, key)
 		c.reported[key] = struct{}{}
 	}
+}
+
+// Owner returns the Pod that has an address, and whether one has.
+func (c *Compiler) Owner(addr netip.Addr) (cluster.Key, bool) {
+	p, ok := c.holders[addr]
+	if !ok {
+		return cluster.Key{}, false
+	}
+	return p.key, true
 }
 
 // Locals yields the Pods that SetLocal reported, with their addresses.
@@ -238,7 +248,7 @@ func (c *Compiler) updateNode(v *cluster.View, name string) {
 	} else {
 		delete(c.nodes, name)
 	}
-	if name == c.config.Node {
+	if name == c.config.Node && len(c.config.Ranges) == 0 {
 		c.ranges = nil
 		if now != nil {
 			c.ranges = union(now.PodCIDRs)

@@ -30,6 +30,8 @@ type Config struct {
 	// Node is the name of the node.
 	Node string
 	DNS  DNS
+	// Ranges are what the node's Pods get addresses of, if they are not those of the Node.
+	Ranges []netip.Prefix
 }
 
 // Kinds are those that a Compiler reads.

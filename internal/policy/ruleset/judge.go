@@ -13,6 +13,14 @@ type Packet struct {
 	ToNode bool
 }
 
+// Flow is the packets between two ends in both directions.
+type Flow struct {
+	Protocol Protocol
+	// Client is where the first packet came from, and Server where it went after translation. Ports are 0
+	// for protocols without.
+	Client, Server netip.AddrPort
+}
+
 // Verdict is what a node does with a packet. The zero Verdict denies.
 type Verdict struct {
 	Allowed bool

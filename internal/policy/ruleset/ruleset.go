@@ -26,6 +26,14 @@ const (
 	Egress
 )
 
+// String returns the word for metrics and logs.
+func (d Direction) String() string {
+	if d == Ingress {
+		return "ingress"
+	}
+	return "egress"
+}
+
 // Protocol is the number of a transport protocol (IANA, Protocol Numbers).
 type Protocol uint8
 

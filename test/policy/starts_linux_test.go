@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -87,7 +86,7 @@ func TestPodStarts(t *testing.T) {
 						refused.Add(1)
 					}
 					err := dial(p, netip.AddrPortFrom(sink.addr, port))
-					if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+					if !timedOut(err) {
 						t.Errorf("a forbidden connection after ADD: %v, want a timeout", err)
 					}
 					w.run(p)
@@ -161,7 +160,7 @@ func send(conn *net.UDPConn, to ...netip.AddrPort) (stop func()) {
 func serve(t *testing.T, p *pod) {
 	t.Helper()
 	must(t, p.network.Do(func() error {
-		l, err := net.Listen("tcp4", ":"+strconv.Itoa(port))
+		l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) // of both families
 		if err != nil {
 			return err
 		}

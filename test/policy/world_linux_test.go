@@ -74,7 +74,7 @@ func onNode(t *testing.T) *world {
 	must(t, os.WriteFile(w.config, []byte(text), 0o600))
 	w.api.Put(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}},
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:244::/112"}}},
+		theNode("10.244.1.0/24"),
 	)
 	w.start(t)
 	t.Cleanup(func() {
@@ -84,6 +84,11 @@ func onNode(t *testing.T) *world {
 		}
 	})
 	return w
+}
+
+// theNode is the Node with these ranges.
+func theNode(podCIDRs ...string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: corev1.NodeSpec{PodCIDRs: podCIDRs}}
 }
 
 // start starts the agent and waits until it admits Pods.
@@ -123,10 +128,13 @@ func (w *world) stop() {
 type pod struct {
 	*corev1.Pod
 	addr    netip.Addr
+	more    []netip.Addr
 	network *namespace.Network
 	device  string
 	id      string
 }
+
+func (p *pod) addrs() []netip.Addr { return append([]netip.Addr{p.addr}, p.more...) }
 
 // newPod has the API server have a Pod that is scheduled to the node.
 func (w *world) newPod(name string, labels map[string]string, addr netip.Addr) *pod {
@@ -147,7 +155,7 @@ func (w *world) newPod(name string, labels map[string]string, addr netip.Addr) *
 // attach makes the Pod's network, as a plugin before ours in the chain does.
 func (w *world) attach(t *testing.T, p *pod) {
 	t.Helper()
-	p.network = namespacetest.AttachPod(t, p.device, p.addr)
+	p.network = namespacetest.AttachPod(t, p.device, p.addrs()...)
 }
 
 // add calls the plugin, as a container runtime does until it has no error, and returns how long the
@@ -170,18 +178,22 @@ func (w *world) add(t *testing.T, p *pod) (took time.Duration) {
 	return took
 }
 
-// run has the Pod's status have its address.
+// run has the Pod's status have its addresses.
 func (w *world) run(p *pod) {
 	running := p.DeepCopy()
-	running.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: p.addr.String(), PodIPs: []corev1.PodIP{{IP: p.addr.String()}}}
+	running.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: p.addr.String()}
+	for _, a := range p.addrs() {
+		running.Status.PodIPs = append(running.Status.PodIPs, corev1.PodIP{IP: a.String()})
+	}
 	p.Pod = running
 	w.api.Put(running)
 }
 
 // launch has a Pod run that need not be watched while it starts.
-func (w *world) launch(t *testing.T, name string, labels map[string]string, addr string) *pod {
+func (w *world) launch(t *testing.T, name string, labels map[string]string, addr string, more ...netip.Addr) *pod {
 	t.Helper()
 	p := w.newPod(name, labels, netip.MustParseAddr(addr))
+	p.more = more
 	w.attach(t, p)
 	w.add(t, p)
 	w.run(p)
@@ -204,10 +216,13 @@ func (w *world) call(t *testing.T, command string, p *pod) error {
 	conf := map[string]any{"cniVersion": "1.1.0", "name": "pods", "type": "portolan", "socket": w.socket}
 	environment := []string{"CNI_COMMAND=" + command, "CNI_PATH=" + filepath.Dir(w.program)}
 	if command != "STATUS" {
+		var ips []any
+		for _, a := range p.addrs() {
+			ips = append(ips, map[string]any{"address": netip.PrefixFrom(a, a.BitLen()).String(), "interface": 0})
+		}
 		conf["prevResult"] = map[string]any{
-			"cniVersion": "1.1.0",
+			"cniVersion": "1.1.0", "ips": ips,
 			"interfaces": []any{map[string]any{"name": "eth0", "sandbox": p.network.Path()}},
-			"ips":        []any{map[string]any{"address": netip.PrefixFrom(p.addr, p.addr.BitLen()).String(), "interface": 0}},
 		}
 		environment = append(
 			environment, "CNI_CONTAINERID="+p.id, "CNI_IFNAME=eth0", "CNI_NETNS="+p.network.Path(),

@@ -1,0 +1,278 @@
+package policy
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// table is the name of the table of policies.
+const table = "portolan-policy"
+
+// onlyFrom is a policy that lets Pods of one app be reached by those of another only.
+func onlyFrom(to, from string) *networkingv1.NetworkPolicy {
+	return policy("only-"+to, networkingv1.NetworkPolicySpec{
+		PodSelector: ofApp(to), Ingress: []networkingv1.NetworkPolicyIngressRule{{From: peer(from)}},
+	})
+}
+
+// three are Pods of which db may be reached by web, and not by other.
+type three struct {
+	*world
+	db, web, other *pod
+}
+
+func withThree(t *testing.T) *three {
+	t.Helper()
+	w := onNode(t)
+	if w == nil {
+		return nil
+	}
+	w.api.Put(onlyFrom("db", "web"))
+	s := &three{
+		world: w, db: w.launch(t, "db", app("db"), "10.244.1.3"), web: w.launch(t, "web", app("web"), "10.244.1.4"),
+		other: w.launch(t, "other", app("other"), "10.244.1.5"),
+	}
+	serve(t, s.db)
+	s.holds(t, "at first")
+	return s
+}
+
+func (s *three) at() netip.AddrPort { return netip.AddrPortFrom(s.db.addr, port) }
+
+// holds verifies that the policy holds.
+func (s *three) holds(t *testing.T, when string) {
+	t.Helper()
+	until(t, "web reaches db "+when, func() bool { return dial(s.web, s.at()) == nil })
+	if err := dial(s.other, s.at()); !timedOut(err) {
+		t.Errorf("%s: other to db: %v, want a timeout", when, err)
+	}
+}
+
+// TestSurvives has the agent, its API server and its table harmed. The policy must hold.
+func TestSurvives(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	before := ruleset(t)
+	s.stop()
+	s.holds(t, "while the agent is away")
+	s.start(t)
+	if after := ruleset(t); after != before {
+		t.Errorf("a restart changed the table from\n%s\nto\n%s", before, after)
+	}
+	s.holds(t, "after a restart")
+
+	for _, harm := range []string{"delete table inet " + table, "flush table inet " + table, "flush ruleset"} {
+		nft(t, harm)
+		until(t, "the table is repaired after "+harm, func() bool { return dial(s.other, s.at()) != nil && ruleset(t) == before })
+		s.holds(t, "after "+harm)
+	}
+
+	s.api.Stop()
+	s.holds(t, "without API server")
+	nft(t, "delete table inet "+table)
+	until(t, "the table is repaired without API server", func() bool { return ruleset(t) == before })
+	s.holds(t, "after a repair without API server")
+}
+
+// TestChanges verifies that what changes takes effect.
+func TestChanges(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	reach := func(p *pod, to netip.AddrPort, allowed bool, when string) {
+		t.Helper()
+		until(t, fmt.Sprintf("%s reaches %s: %t, %s", p.Name, to, allowed, when), func() bool { return (dial(p, to) == nil) == allowed })
+	}
+	other := s.other.DeepCopy()
+	other.Labels = app("web")
+	s.api.Put(other)
+	reach(s.other, s.at(), true, "as a Pod of web")
+	s.api.Put(s.other.Pod)
+	reach(s.other, s.at(), false, "as before")
+
+	// A Job that has finished keeps its address in its status, which is another Pod's.
+	job := s.newPod("job", app("web"), netip.MustParseAddr("10.244.1.6"))
+	s.attach(t, job)
+	s.add(t, job)
+	s.run(job)
+	reach(job, s.at(), true, "while it runs")
+	done := job.DeepCopy()
+	done.Status.Phase = corev1.PodSucceeded
+	s.remove(t, job)
+	s.api.Put(done)
+	next := s.launch(t, "next", app("other"), "10.244.1.6")
+	reach(next, s.at(), false, "with the address of a Job of web")
+
+	// The UID of a static Pod is not that of its mirror.
+	static := s.newPod("static", app("web"), netip.MustParseAddr("10.244.1.7"))
+	s.attach(t, static)
+	mirror := static.Pod
+	static.Pod = mirror.DeepCopy()
+	static.UID = "of-the-kubelet"
+	s.add(t, static)
+	static.Pod = mirror
+	s.run(static)
+	reach(static, s.at(), true, "as a static Pod")
+
+	// An address that no Pod has reaches nobody, whoever it is.
+	stranger := s.newPod("stranger", app("web"), netip.MustParseAddr("10.244.1.8"))
+	s.attach(t, stranger)
+	if err := dial(stranger, s.at()); !timedOut(err) {
+		t.Errorf("a Pod before ADD: %v, want a timeout", err)
+	}
+
+	for i := range 1000 {
+		p := onlyFrom("db", fmt.Sprintf("client-%d", i))
+		p.Name = fmt.Sprintf("many-%d", i)
+		if i%2 == 0 {
+			p.Spec.Ingress[0].Ports = []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(int32(6000 + i%10)))}}
+		}
+		s.api.Put(p)
+	}
+	late := s.launch(t, "late", app("client-999"), "10.244.1.9")
+	reach(late, s.at(), true, "by one of 1,000 policies")
+	reach(s.other, s.at(), false, "by none of 1,000 policies")
+}
+
+// TestEndsFlows verifies that connections end that a change forbids, whichever end talks, and that others
+// go on.
+func TestEndsFlows(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	for _, talker := range []string{"client", "server"} {
+		t.Run(talker+" talks", func(t *testing.T) {
+			banned, kept := s.connect(t, s.web, talker), s.connect(t, s.db, talker)
+			if !banned() || !kept() {
+				t.Fatal("the connections do not work at first")
+			}
+			s.api.Put(onlyFrom("db", "nobody"))
+			until(t, "the forbidden connection ends", func() bool { return !banned() })
+			time.Sleep(300 * time.Millisecond) // in which data is sent again
+			if banned() {
+				t.Error("the forbidden connection goes on")
+			}
+			if !kept() {
+				t.Error("the allowed connection ended")
+			}
+			s.api.Put(onlyFrom("db", "web"))
+			until(t, "it is allowed again", func() bool { return dial(s.web, s.at()) == nil })
+		})
+	}
+}
+
+// connect opens a connection from a Pod to db, for itself or for web, on which the talker sends a line
+// each time that the result is called, which reports whether it arrived.
+func (s *three) connect(t *testing.T, from *pod, talker string) (works func() bool) {
+	t.Helper()
+	to, at := s.db, netip.AddrPortFrom(s.db.addr, 6000)
+	if from == s.db { // db is a client, too: nothing restricts what it begins
+		to, at = s.other, netip.AddrPortFrom(s.other.addr, 6000)
+	}
+	var l net.Listener
+	must(t, to.network.Do(func() (err error) {
+		l, err = net.Listen("tcp4", ":6000")
+		return err
+	}))
+	defer l.Close()
+	var client, server net.Conn
+	accepted := make(chan error, 1)
+	go func() {
+		var err error
+		server, err = l.Accept()
+		accepted <- err
+	}()
+	must(t, from.network.Do(func() (err error) {
+		client, err = net.Dial("tcp", at.String())
+		return err
+	}))
+	must(t, <-accepted)
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	speaker, listener := client, server
+	if talker == "server" {
+		speaker, listener = server, client
+	}
+	lines := bufio.NewReader(listener)
+	n := 0
+	return func() bool {
+		n++
+		want := fmt.Sprintf("%d\n", n)
+		if _, err := speaker.Write([]byte(want)); err != nil {
+			return false
+		}
+		must(t, listener.SetReadDeadline(time.Now().Add(time.Second)))
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil || line == want {
+				return err == nil
+			}
+		}
+	}
+}
+
+// TestIPv6Later has the node get a range of IPv6, and Pods that start after that both families.
+func TestIPv6Later(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	s.api.Put(theNode("10.244.1.0/24", "fd00:244::/112"))
+	at := netip.MustParseAddrPort("[fd00:244::13]:5000")
+	db := s.launch(t, "db-6", app("db"), "10.244.1.13", at.Addr())
+	web := s.launch(t, "web-6", app("web"), "10.244.1.14", netip.MustParseAddr("fd00:244::14"))
+	other := s.launch(t, "other-6", app("other"), "10.244.1.15", netip.MustParseAddr("fd00:244::15"))
+	serve(t, db)
+	until(t, "web reaches db", func() bool { return dial(web, at) == nil })
+	if err := dial(other, at); !timedOut(err) {
+		t.Errorf("other to db: %v, want a timeout", err)
+	}
+	stranger := s.newPod("stranger", app("web"), netip.MustParseAddr("10.244.1.16"))
+	stranger.more = []netip.Addr{netip.MustParseAddr("fd00:244::16")}
+	s.attach(t, stranger)
+	if err := dial(stranger, at); !timedOut(err) {
+		t.Errorf("a Pod before ADD: %v, want a timeout", err)
+	}
+	s.holds(t, "for Pods with IPv4 only")
+}
+
+// ruleset returns the words of the table as nft prints it, sorted since sets have no order, and without
+// counts.
+func ruleset(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("nft", "--stateless", "list", "table", "inet", table).CombinedOutput()
+	if err != nil {
+		return err.Error()
+	}
+	words := strings.FieldsFunc(string(out), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	slices.Sort(words)
+	return strings.Join(words, "\n")
+}
+
+func nft(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.Command("nft", strings.Fields(command)...).CombinedOutput(); err != nil {
+		t.Fatalf("nft %s: %v\n%s", command, err, out)
+	}
+}
+
+func timedOut(err error) bool { return os.IsTimeout(err) }

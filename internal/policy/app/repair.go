@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/policy/nft"
-	"portolan.dev/portolan/internal/support/retry"
 )
+
+// longestRepair is the longest pause before a repair: until then, packets may pass that no policy allows.
+const longestRepair = time.Second
 
 // disturbed logs a change by another program, and returns the pause before it is repaired.
 func (w *worker) disturbed(notice nft.Notice) time.Duration {
 	pause, before := w.repairs.Next(time.Now())
+	pause = min(pause, longestRepair)
 	if notice == nft.Lost {
 		w.cfg.Log.Debug("messages about changes of nftables were lost; the table is compared", "in", pause)
 		return pause
@@ -20,9 +23,8 @@ func (w *worker) disturbed(notice nft.Notice) time.Duration {
 	case 0:
 		w.cfg.Log.Warn("another program changed the nftables table of policies; it is repaired", "table", w.settings.Table)
 	case 1:
-		w.cfg.Log.Warn("another program changes the nftables table of policies again and again; repairs wait longer "+
-			"and longer; find it with nft monitor, and stop it",
-			"table", w.settings.Table, "longestWait", retry.LongestPause)
+		w.cfg.Log.Warn("another program changes the nftables table of policies again and again; each time packets pass "+
+			"until it is repaired; find it with nft monitor, and stop it", "table", w.settings.Table)
 	}
 	return pause
 }
@@ -55,6 +57,7 @@ func (w *worker) stopWatching() {
 func (w *worker) blinded(err error) time.Duration {
 	w.stopWatching()
 	pause, before := w.repairs.Next(time.Now())
+	pause = min(pause, longestRepair)
 	if before == 0 {
 		w.cfg.Log.Warn("changes of the nftables table of policies by other programs are not noticed for a moment",
 			"err", err)

@@ -257,7 +257,7 @@ func TestIPv6Later(t *testing.T) {
 }
 
 // passing is elements that expire: flows that were ended.
-var passing = regexp.MustCompile(`elements = \{[^}]* expires [^}]*\}`)
+var passing = regexp.MustCompile(`elements = \{[^}]* timeout [^}]*\}`)
 
 // ruleset returns the words of the table as nft prints it, sorted since sets have no order, and without
 // counts and elements that expire.

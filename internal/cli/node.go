@@ -111,7 +111,8 @@ func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 		c.Node.Parts = f.parts
 	}
 	for _, flag := range []string{"kubeconfig", "manifests", "simulate"} {
-		if err == nil && cmd.Flags().Changed(flag) && !c.Node.Has(dnssettings.PartProxy) && !c.Node.Has(dnssettings.PartPolicy) {
+		if err == nil && cmd.Flags().Changed(flag) && !c.Node.Has(dnssettings.PartProxy) &&
+			!c.Node.Has(dnssettings.PartPolicy) {
 			return c, fmt.Errorf("--%s has no effect without --parts proxy or policy", flag)
 		}
 	}

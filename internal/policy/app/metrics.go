@@ -45,7 +45,8 @@ func newMetrics() *policyMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}, []string{"result"}),
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portolan_policy_flows_ended_total", Help: "Flows that were ended because policies do not allow them any more.",
+			Name: "portolan_policy_flows_ended_total",
+			Help: "Flows that were ended because policies do not allow them any more.",
 		}),
 		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "portolan_policy_flows_pass_duration_seconds",

@@ -1,0 +1,341 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/policy/cni"
+	"portolan.dev/portolan/internal/policy/cni/attach"
+	"portolan.dev/portolan/internal/policy/nft"
+	"portolan.dev/portolan/internal/policy/ruleset"
+)
+
+// fakeTable is a kernel.
+type fakeTable struct {
+	began time.Time
+	hold  chan struct{} // if it is not nil, Apply waits until it is closed
+
+	mu      sync.Mutex // guards the fields below
+	fail    error
+	syncs   []time.Duration // when Sync was called, since the test began
+	applies int
+	pods    map[netip.Addr]ruleset.Pod
+	notices chan<- nft.Notice
+}
+
+func (f *fakeTable) program(rs ruleset.Ruleset) error {
+	if f.fail != nil {
+		return f.fail
+	}
+	f.pods = maps.Collect(rs.Pods())
+	return nil
+}
+
+func (f *fakeTable) Sync(rs ruleset.Ruleset) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.syncs = append(f.syncs, time.Since(f.began).Truncate(time.Second))
+	return f.program(rs)
+}
+
+func (f *fakeTable) Apply(rs ruleset.Ruleset, _ *ruleset.Delta) error {
+	if f.hold != nil {
+		<-f.hold
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applies++
+	return f.program(rs)
+}
+
+func (f *fakeTable) Cut([]ruleset.Flow) error   { return nil }
+func (f *fakeTable) Uncut([]ruleset.Flow) error { return nil }
+
+func (f *fakeTable) Counters() ([]nft.Counter, error) { return nil, nil }
+
+func (f *fakeTable) Watch(ctx context.Context, notices chan<- nft.Notice) error {
+	f.mu.Lock()
+	f.notices = notices
+	f.mu.Unlock()
+	<-ctx.Done()
+	return nil
+}
+
+func (f *fakeTable) Close() error { return nil }
+
+// set changes the table.
+func (f *fakeTable) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// judges returns the chains of an address after everything has come to rest, and whether a Pod has it.
+func (f *fakeTable) judges(addr string) (ruleset.Pod, bool) {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p, ok := f.pods[netip.MustParseAddr(addr)]
+	return p, ok
+}
+
+// world is a worker that runs, with a fake kernel.
+type world struct {
+	*Policy
+	table *fakeTable
+}
+
+// inWorld runs a test with a worker, in a cluster with a Pod web-0 that is isolated for ingress.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, err := New(Config{
+			Settings: config.Default(),
+			Store:    cluster.NewStore(),
+			Log:      slog.New(slog.DiscardHandler),
+			Node:     "n1",
+			Loaded:   func() {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{Policy: p, table: &fakeTable{began: time.Now()}}
+		p.worker.table = w.table
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.worker.run(ctx) }()
+		test(t, w)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// load has the cluster be known.
+func (w *world) load(objects ...cluster.Object) {
+	w.cfg.Store.Update(func(tx *cluster.Tx) {
+		tx.Put(&cluster.Namespace{Name: "shop"})
+		tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: "closed"}, Ingress: true})
+		for _, o := range objects {
+			tx.Put(o)
+		}
+		tx.SetFreshness(cluster.Live, w.Needs()...)
+	})
+	synctest.Wait()
+}
+
+func webPod(uid string) *cluster.Pod {
+	return &cluster.Pod{
+		Key:  cluster.Key{Namespace: "shop", Name: "web-0"},
+		Node: "n1",
+		UID:  uid,
+		Spec: new(cluster.PodSpec),
+	}
+}
+
+func attachment(name, uid, addr string) cni.Attachment {
+	return cni.Attachment{
+		Sandbox: attach.Sandbox{
+			ID:        attach.ID{ContainerID: name, Interface: "eth0"},
+			Namespace: "shop",
+			Name:      name,
+			UID:       uid,
+		},
+		Addresses: []netip.Addr{netip.MustParseAddr(addr)},
+	}
+}
+
+// admit calls Admit, and returns a function that reports whether it has returned, with its error.
+func (w *world) admit(t *testing.T, a cni.Attachment) (returned func() (bool, error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- w.worker.Admit(ctx, a)
+	}()
+	return func() (bool, error) {
+		synctest.Wait()
+		select {
+		case err := <-done:
+			return true, err
+		default:
+			return false, nil
+		}
+	}
+}
+
+// TestAdmitWaits verifies that a Pod is admitted when the kernel judges it by its own policies, and that
+// nothing passes before.
+func TestAdmitWaits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		returned := w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
+		if done, err := returned(); done {
+			t.Fatalf("Admit before the cluster is known = %v, want it to wait", err)
+		}
+		w.load()
+		unknown, ok := w.table.judges("10.0.0.1")
+		if !ok || unknown.Ingress == "" || unknown.Egress == "" {
+			t.Errorf("a Pod that the model lacks has the chains %+v, %t, want some that deny", unknown, ok)
+		}
+		if done, err := returned(); done {
+			t.Fatalf("Admit before the Pod is known = %v, want it to wait", err)
+		}
+		w.load(webPod("u1"))
+		if done, err := returned(); !done || err != nil {
+			t.Fatalf("Admit of a Pod that is known = %t, %v, want it to return", done, err)
+		}
+		if p, _ := w.table.judges("10.0.0.1"); p.Ingress == "" || p.Ingress == unknown.Ingress || p.Egress != "" {
+			t.Errorf("the Pod has the chains %+v, want one for ingress, of its policy", p)
+		}
+		if err := w.worker.Check(t.Context(), attachment("web-0", "u1", "10.0.0.1")); err != nil {
+			t.Errorf("Check: %v", err)
+		}
+		if err := w.worker.Release(t.Context(), attachment("web-0", "u1", "10.0.0.1")); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if p, ok := w.table.judges("10.0.0.1"); ok {
+			t.Errorf("after Release the address has the chains %+v, want none", p)
+		}
+		if err := w.worker.Check(t.Context(), attachment("web-0", "u1", "10.0.0.1")); err == nil {
+			t.Error("Check after Release succeeds")
+		}
+	})
+}
+
+// TestAdmitKnowsPods verifies which Pod of the model counts as that of an attachment.
+func TestAdmitKnowsPods(t *testing.T) {
+	t.Parallel()
+	deleting := webPod("u1")
+	deleting.Deleting = true
+	for claim, tt := range map[string]struct {
+		in   *cluster.Pod
+		uid  string
+		want bool
+	}{
+		"the Pod":                         {webPod("u1"), "u1", true},
+		"a runtime that knows no UIDs":    {webPod("u1"), "", true},
+		"the mirror of a static Pod":      {webPod("u1"), "u2", true},
+		"the Pod of the name before this": {deleting, "u2", false},
+		"the Pod, which is deleted":       {deleting, "u1", true},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				t.Helper()
+				w.load(tt.in)
+				returned := w.admit(t, attachment("web-0", tt.uid, "10.0.0.1"))
+				if done, err := returned(); done != tt.want || err != nil {
+					t.Errorf("Admit returned %t, %v, want %t", done, err, tt.want)
+				}
+				if tt.want {
+					return
+				}
+				time.Sleep(11 * time.Second)
+				if done, err := returned(); !done || !errors.Is(err, errNotSeen) {
+					t.Errorf("Admit returned %t, %v, want %v", done, err, errNotSeen)
+				}
+			})
+		})
+	}
+}
+
+// TestAdmitTogether verifies that Pods that start together wait for few transactions.
+func TestAdmitTogether(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		const pods = 100
+		var all []cluster.Object
+		for i := range pods {
+			p := webPod("u")
+			p.Name = fmt.Sprintf("web-%d", i)
+			all = append(all, p)
+		}
+		w.load(all...)
+		var returned []func() (bool, error)
+		w.table.hold = make(chan struct{})
+		for i := range pods {
+			returned = append(returned, w.admit(t, attachment(fmt.Sprintf("web-%d", i), "u", fmt.Sprintf("10.0.0.%d", i+1))))
+		}
+		synctest.Wait()
+		close(w.table.hold)
+		for i, r := range returned {
+			if done, err := r(); !done || err != nil {
+				t.Errorf("Admit of Pod %d returned %t, %v", i, done, err)
+			}
+		}
+		if _, ok := w.table.judges("10.0.0.100"); !ok {
+			t.Error("the kernel does not have the last Pod")
+		}
+		if n := w.table.applies; n > 2 {
+			t.Errorf("%d transactions for %d Pods, want one or two", n, pods)
+		}
+	})
+}
+
+// TestKernelFails verifies that Pods are not admitted while the kernel refuses transactions, and that the
+// whole table is compared after that.
+func TestKernelFails(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		w.load(webPod("u1"))
+		failure := errors.New("no buffer space available")
+		w.table.set(func() { w.table.fail = failure })
+		returned := w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
+		if done, err := returned(); done {
+			t.Fatalf("Admit = %v, want it to wait", err)
+		}
+		if missing, _ := w.Ready(); len(missing) == 0 || missing[0] != failure.Error() {
+			t.Errorf("Ready = %q, want %v", missing, failure)
+		}
+		time.Sleep(2 * time.Second)
+		w.table.set(func() { w.table.fail = nil })
+		time.Sleep(4 * time.Second)
+		if done, err := returned(); !done || err != nil {
+			t.Errorf("Admit returned %t, %v", done, err)
+		}
+		w.table.set(func() {
+			if want := []time.Duration{0, time.Second, 3 * time.Second}; !slices.Equal(w.table.syncs, want) {
+				t.Errorf("Syncs after %v, want %v", w.table.syncs, want)
+			}
+		})
+		if missing, _ := w.Ready(); len(missing) > 0 {
+			t.Errorf("Ready = %q, want nothing missing", missing)
+		}
+	})
+}
+
+// TestRepairs verifies that changes by other programs are repaired, each within a second.
+func TestRepairs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		w.load(webPod("u1"))
+		for i := range 10 {
+			var before int
+			w.table.set(func() {
+				before = len(w.table.syncs)
+				w.table.notices <- nft.Changed
+			})
+			time.Sleep(longestRepair + 10*time.Millisecond)
+			synctest.Wait()
+			w.table.set(func() {
+				if n := len(w.table.syncs) - before; n != 1 {
+					t.Errorf("change %d: %d Syncs within %v, want 1", i, n, longestRepair)
+				}
+			})
+		}
+	})
+}

@@ -451,7 +451,7 @@ var refusals = map[string]struct{ text, want string }{
 	"grace for two days":             {"policy: {domains: {grace: 48h}}", ":1: policy.domains.grace: 48h0m0s is not between 0s and 24h"},
 	"no addresses of names":          {"policy: {domains: {maxAddresses: 0}}", ":1: policy.domains.maxAddresses: 0 is not between 1 and 65536"},
 	"group 0 of the log":             {"policy: {log: {group: 0}}", ":1: policy.log.group: 0 is not between 1 and 65535"},
-	"a log without limit":            {"policy: {log: {rate: 20000}}", ":1: policy.log.rate: 20000 is not between 0 and 10000"},
+	"a log without limit":            {"policy: {log: {rate: 20000}}", ":1: policy.log.rate: 20000 is not between 1 and 10000"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},

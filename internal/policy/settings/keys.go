@@ -32,6 +32,6 @@ var Keys = key.Table{
 		Description: "The log of packets that policies drop, or would drop in audit mode."},
 	{Path: "policy.log.group", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
 		Description: "The group of NFLOG that the kernel sends these packets to."},
-	{Path: "policy.log.rate", Min: "0", Max: "10000", Restart: []key.Condition{key.Always},
-		Description: "The highest number of packets per second that are logged of each reason; 0 logs none."},
+	{Path: "policy.log.rate", Min: "1", Max: "10000", Restart: []key.Condition{key.Always},
+		Description: "The highest number of packets per second that are logged of each reason."},
 }

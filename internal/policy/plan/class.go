@@ -65,12 +65,14 @@ func (a *applying) isolated() bool {
 // namedPorts returns those of a Pod's ports that policies name, sorted and unique.
 func (a *applying) namedPorts(of []cluster.Port) (ports []cluster.Port) {
 	for _, p := range of {
-		if p.Name != "" && slices.ContainsFunc(a.all(), func(policy *policy) bool { return slices.Contains(policy.names, p.Name) }) {
+		named := func(policy *policy) bool { return slices.Contains(policy.names, p.Name) }
+		if p.Name != "" && slices.ContainsFunc(a.all(), named) {
 			ports = append(ports, p)
 		}
 	}
 	slices.SortFunc(ports, func(a, b cluster.Port) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(string(a.Protocol), string(b.Protocol)), cmp.Compare(a.Number, b.Number))
+		byProtocol := strings.Compare(string(a.Protocol), string(b.Protocol))
+		return cmp.Or(strings.Compare(a.Name, b.Name), byProtocol, cmp.Compare(a.Number, b.Number))
 	})
 	return slices.Compact(ports)
 }

@@ -228,18 +228,10 @@ func (c *Compiler) updateNode(v *cluster.View, name string) {
 	if old == now {
 		return
 	}
-	alike := old != nil && now != nil && slices.Equal(old.Addresses, now.Addresses) && maps.Equal(old.Labels, now.Labels)
-	if !alike {
+	if old == nil || now == nil || !slices.Equal(old.Addresses, now.Addresses) || !maps.Equal(old.Labels, now.Labels) {
 		c.dns.set, c.dns.changed = nil, true
-	}
-	for _, s := range c.nodeSets {
-		if alike {
-			break
-		}
-		if old != nil {
+		for _, s := range c.nodeSets {
 			s.putNode(old, -1)
-		}
-		if now != nil {
 			s.putNode(now, 1)
 		}
 	}

@@ -84,7 +84,7 @@ func (gs *groups) fill(g *group, namespace string) {
 		return
 	}
 	for slot := range of.all() {
-		if g.podSelector.pods.Selects(gs.at(slot).labels()) {
+		if g.pods.Selects(gs.at(slot).labels()) {
 			g.members.insert(slot)
 		}
 	}
@@ -193,7 +193,7 @@ func (gs *groups) relabel(p *pod, old, now map[string]string) {
 func (gs *groups) review(p *pod, labels map[string]string, kind termKind, label, value string) {
 	for _, namespace := range [...]string{p.key.Namespace, ""} {
 		for _, g := range gs.byTerm[term{namespace, kind, label, value}] {
-			gs.settle(g, p, gs.inScope(g, p.key.Namespace) && g.podSelector.pods.Selects(labels))
+			gs.settle(g, p, gs.inScope(g, p.key.Namespace) && g.pods.Selects(labels))
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (gs *groups) relabelNamespace(namespace string) {
 		for _, g := range s.groups {
 			for slot := range of.all() {
 				p := gs.at(slot)
-				gs.settle(g, p, is && g.podSelector.pods.Selects(p.labels()))
+				gs.settle(g, p, is && g.pods.Selects(p.labels()))
 			}
 		}
 	}

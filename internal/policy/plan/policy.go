@@ -64,7 +64,8 @@ func networkPolicy(p *cluster.NetworkPolicy) *policy {
 			for j := range rules[i].Peers {
 				of.insertPolicyPeer(p.Namespace, &rules[i].Peers[j])
 			}
-			out.rules[d] = append(out.rules[d], rule{action: cluster.Accept, peers: of.sorted(), ports: newPorts(rules[i].Ports)})
+			compiled := rule{action: cluster.Accept, peers: of.sorted(), ports: newPorts(rules[i].Ports)}
+			out.rules[d] = append(out.rules[d], compiled)
 		}
 	}
 	out.collectNames()
@@ -234,7 +235,7 @@ func protocolName(p ruleset.Protocol) string {
 	return "any"
 }
 
-// before reports whether a policy is evaluated before another one of its tier: by priority, then by
+// compare orders the policies of a tier, or of a namespace, as they are evaluated: by priority, then by
 // name.
 func (p *policy) compare(o *policy) int {
 	if p.tier != nil && o.tier != nil {

@@ -52,8 +52,8 @@ type event struct {
 	put    cluster.Object // unless nil
 	delete cluster.Ref    // unless zero
 	report *report        // unless nil
-	// seen: the compiler compiles what is pending.
-	seen bool
+	// seen: the compiler compiles what is pending, everything: as if all may have changed.
+	seen, everything bool
 }
 
 // report is a Pod that starts on the node, or ends if it has no addresses.
@@ -70,6 +70,8 @@ func (e event) String() string {
 		return fmt.Sprintf("report %+v", *e.report)
 	case e.seen:
 		return "compile"
+	case e.everything:
+		return "compile everything"
 	}
 	return "delete " + e.delete.String()
 }
@@ -99,7 +101,7 @@ func newHistory(seed uint64) (h history) {
 func (r *random) event() event {
 	addr := func() netip.Addr { return podAddr(r.node(), 1+r.IntN(4), r.rarely(3)) }
 	var o cluster.Object
-	switch r.IntN(20) {
+	switch r.IntN(22) {
 	case 0, 1:
 		o = &cluster.Namespace{Name: r.namespace(), Labels: r.labels()}
 	case 2:
@@ -112,6 +114,13 @@ func (r *random) event() event {
 		o = r.service()
 	case 10:
 		return event{report: &report{r.key(), some(r, 2, addr)}}
+	case 11:
+		return event{everything: true}
+	case 12, 13, 14, 15:
+		p := r.pod(r.key(), "n1")
+		p.IPs = []netip.Addr{podAddr("n1", int(p.Name[0]), false)} // nothing but labels changes often
+		p.Spec.Ports = nil
+		o = p
 	default:
 		p := r.pod(r.key(), pick(r, "n1", "n1", "n2", ""), some(r, 2, addr)...)
 		p.Spec.HostNetwork = r.rarely(10)
@@ -139,8 +148,9 @@ func (h history) replay() string {
 			w.compiler.ForgetLocal(e.report.key)
 		case e.report != nil:
 			w.compiler.SetLocal(e.report.key, e.report.addrs)
-		case e.seen:
+		case e.seen, e.everything:
 			changes := feed.Pending()
+			changes.Everything = changes.Everything || e.everything
 			store.View(func(v *cluster.View) { problem = w.compile(v, &changes) })
 		default:
 			store.Update(func(tx *cluster.Tx) { tx.Delete(e.delete.Kind, e.delete.Key) })

@@ -88,7 +88,9 @@ func (r *random) policyPort() cluster.PolicyPort {
 	return p
 }
 
-func (r *random) domain() string { return pick(r, "a.example", "b.example", "*.example", "www.a.example", "*.a.example") }
+func (r *random) domain() string {
+	return pick(r, "a.example", "b.example", "*.example", "www.a.example", "*.a.example")
+}
 
 func (r *random) policyPeer() cluster.PolicyPeer {
 	switch r.IntN(8) {

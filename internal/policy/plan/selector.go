@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +57,7 @@ func plain(s string) string {
 	return strconv.Quote(s)
 }
 
-// peers selects Pods by their labels in one namespace, or in those with certain labels.
+// podSelector selects Pods by their labels in one namespace, or in those with certain labels.
 type podSelector struct {
 	// key is the same for equal selectors, and a text for people.
 	key       string
@@ -124,7 +125,7 @@ func (s *podSelector) terms() (terms []term) {
 		}
 	}
 	slices.SortFunc(terms, func(a, b term) int {
-		return strings.Compare(string('0'+rune(a.kind))+a.label+"\x00"+a.value, string('0'+rune(b.kind))+b.label+"\x00"+b.value)
+		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.label, b.label), strings.Compare(a.value, b.value))
 	})
 	return slices.Compact(terms)
 }

@@ -46,8 +46,8 @@ const dnsSet = "dns"
 
 // name returns the set's name and its content in words.
 func (s *setSpec) name() (name, text string) {
+	var prefix string
 	var parts []string
-	prefix := ""
 	switch {
 	case len(s.addrs) > 0:
 		return dnsSet, "DNS on this node"
@@ -201,9 +201,9 @@ func (n *namedPort) matches(p *cluster.Port) bool {
 	return p.Name == n.name && protocol != 0 && (n.protocol == 0 || n.protocol == protocol)
 }
 
-// putNode records that a Node came (1) or left (-1).
+// putNode records that a Node, unless it is nil, came (1) or left (-1).
 func (s *set) putNode(n *cluster.Node, by int) {
-	if !slices.ContainsFunc(s.nodes, func(sel nodeSelector) bool { return sel.selector.Selects(n.Labels) }) {
+	if n == nil || !slices.ContainsFunc(s.nodes, func(sel nodeSelector) bool { return sel.selector.Selects(n.Labels) }) {
 		return
 	}
 	for _, addr := range n.Addresses {

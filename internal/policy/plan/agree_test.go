@@ -90,6 +90,9 @@ func newWorld(seed uint64) *world {
 		w.view, w.evaluator, w.dns = v, semantics.NewSet(v), semantics.FindDNS(v, dnsConfig.Service, dnsConfig.Addrs)
 		for _, name := range nodes {
 			c := New(Config{Node: name, DNS: dnsConfig})
+			if seed%2 == 0 {
+				c.dispatchFrom = 1
+			}
 			c.Apply(v, &cluster.Changes{Everything: true})
 			w.rulesets[name] = c
 		}

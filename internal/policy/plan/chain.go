@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -12,6 +13,8 @@ import (
 type chainSpec struct {
 	direction ruleset.Direction
 	rules     []ruleSpec
+	// comment is for people; empty lists the sources.
+	comment string
 	// sources are the policies that it comes from, in their order.
 	sources []cluster.Ref
 }
@@ -51,7 +54,7 @@ func nameOf(c *chain) string {
 func (c *Compiler) reserveChain(spec *chainSpec) *chain {
 	ch := &chain{sources: spec.sources, isNew: true}
 	ch.Direction = spec.direction
-	ch.Comment = printable(sourcesText(spec.sources), maxComment)
+	ch.Comment = printable(cmp.Or(spec.comment, sourcesText(spec.sources)), maxComment)
 	for i := range spec.rules {
 		r := spec.rules[i].Rule
 		if s := spec.rules[i].peers; s != nil {

@@ -221,27 +221,49 @@ func (c *Compiler) policySection(k *class, base *chain, rules []ruleSpec) *chain
 	if len(k.policies) == 0 {
 		return base
 	}
-	spec := &chainSpec{direction: k.direction, rules: append(rules, k.merged()...)}
+	sources := make([]cluster.Ref, 0, len(k.policies))
 	for _, p := range k.policies {
-		spec.sources = append(spec.sources, p.ref)
+		sources = append(sources, p.ref)
 	}
-	if i := slices.IndexFunc(spec.rules, ruleSpec.acceptsAll); i >= 0 {
-		spec.rules = spec.rules[:i]
+	var withPorts []ruleSpec
+	for _, r := range k.merged() {
+		if len(r.Ports) > 0 {
+			withPorts = append(withPorts, r)
+			continue
+		}
+		if rules = append(rules, r); r.acceptsAll() {
+			return c.reserveSection(&chainSpec{direction: k.direction, rules: rules, sources: sources}, base)
+		}
+	}
+	spec := &chainSpec{direction: k.direction, sources: sources}
+	if len(withPorts) < c.dispatchFrom {
+		spec.rules = slices.Concat(rules, withPorts, k.rest(base))
 		return c.reserveSection(spec, base)
 	}
+	rest := c.reserveChain(&chainSpec{direction: k.direction, rules: k.rest(base), sources: sources})
+	byPort, made := c.dispatch(k.direction, withPorts, rest)
+	spec.rules = slices.Concat(rules, byPort, []ruleSpec{goOn(rest)})
+	section := c.reserveSection(spec, base)
+	for _, ch := range append(made, rest) {
+		c.releaseChain(ch)
+	}
+	return section
+}
+
+// rest returns the rules for what no NetworkPolicy of a class accepts.
+func (k *class) rest(base *chain) (rules []ruleSpec) {
 	if k.direction == ruleset.Egress {
-		spec.rules = append(spec.rules, ruleSpec{Rule: ruleset.Rule{Where: ruleset.ToNode}})
+		rules = append(rules, ruleSpec{Rule: ruleset.Rule{Where: ruleset.ToNode}})
 	}
-	spec.rules = append(spec.rules, ruleSpec{Rule: ruleset.Rule{Where: ruleset.ToSelf}})
+	rules = append(rules, ruleSpec{Rule: ruleset.Rule{Where: ruleset.ToSelf}})
 	if k.isolated() {
-		spec.rules = append(spec.rules, deny(isolationReason(k.policies)))
-		return c.reserveSection(spec, base)
+		return append(rules, deny(isolationReason(k.policies)))
 	}
 	report := ruleSpec{Rule: ruleset.Rule{Action: ruleset.Report, Reason: isolationReason(k.policies)}}
-	if spec.rules = append(spec.rules, report); base != nil {
-		spec.rules = append(spec.rules, goOn(base))
+	if rules = append(rules, report); base != nil {
+		rules = append(rules, goOn(base))
 	}
-	return c.reserveSection(spec, base)
+	return rules
 }
 
 // merged returns what the NetworkPolicies of a class accept: a rule for all peers of equal ports.

@@ -40,6 +40,7 @@ type Compiler struct {
 	chains          map[string]*chain
 	classes         map[string]*class
 	dns             dns
+	dispatchFrom    int // the constant, but in tests
 
 	pending
 }
@@ -67,7 +68,7 @@ type held struct {
 // New returns a Compiler that has compiled nothing: a ruleset without anything in it.
 func New(config Config) *Compiler {
 	c := &Compiler{
-		config:     config,
+		config: config, dispatchFrom: dispatchFrom,
 		namespaces: make(map[string]map[string]string), nodes: make(map[string]*cluster.Node),
 		byRef: make(map[cluster.Ref]*policy), policies: make(map[string][]*policy),
 		pods: make(map[cluster.Key]*pod), strangers: make(map[cluster.Key]*pod), locals: make(map[*pod]struct{}),

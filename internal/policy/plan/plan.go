@@ -6,6 +6,7 @@
 //	                 groups.go:  which Pods a selector selects, and what a change of labels concerns
 //	                 pods.go:    which Pod has an address
 //	                 class.go:   which policies apply to a Pod of the node, and their rules
+//	                 dispatch.go: by port, if there are many
 //	                 chain.go, sets.go: chains and sets, by what is in them
 //	                 compiler.go: changes in, ruleset.Delta out
 //	             ──► ruleset.Ruleset

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -203,7 +204,7 @@ func BenchmarkLargeNamespace(b *testing.B) {
 	store.Update(func(tx *cluster.Tx) {
 		addr := netip.MustParseAddr("10.0.0.1")
 		for i := range 5000 {
-			tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: "large", Name: fmt.Sprint(i)}, IPs: []netip.Addr{addr}, Node: "n2"})
+			tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: "large", Name: strconv.Itoa(i)}, IPs: []netip.Addr{addr}, Node: "n2"})
 			addr = addr.Next()
 		}
 		tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: "here", Name: "a"}, IPs: []netip.Addr{addr}, Node: "n1"})
@@ -212,7 +213,7 @@ func BenchmarkLargeNamespace(b *testing.B) {
 			p.IngressRules = append(p.IngressRules, cluster.PolicyRule{
 				Peers: []cluster.PolicyPeer{{
 					Namespaces: &cluster.Selector{Labels: map[string]string{"team": "a"}},
-					Pods:       &cluster.Selector{Requirements: []cluster.Requirement{{Label: fmt.Sprint(i), Operator: cluster.DoesNotExist}}},
+					Pods:       &cluster.Selector{Requirements: []cluster.Requirement{{Label: strconv.Itoa(i), Operator: cluster.DoesNotExist}}},
 				}},
 				Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, Number: uint16(i + 1), End: uint16(i + 1)}},
 			})
@@ -267,7 +268,7 @@ func BenchmarkManyPolicies(b *testing.B) {
 					tx.Put(&cluster.NetworkPolicy{
 						Key: cluster.Key{Namespace: "a", Name: fmt.Sprint("p", i)}, Pods: cluster.Selector{Labels: p.Labels}, Ingress: true,
 						IngressRules: []cluster.PolicyRule{{
-							Peers: []cluster.PolicyPeer{{Pods: &cluster.Selector{Labels: map[string]string{"peer": fmt.Sprint(i)}}}},
+							Peers: []cluster.PolicyPeer{{Pods: &cluster.Selector{Labels: map[string]string{"peer": strconv.Itoa(i)}}}},
 							Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, Number: port, End: port}},
 						}},
 					})

@@ -30,7 +30,12 @@ const (
 	AddressTaken Reason = "address-taken"
 	// UnknownPod: a Pod was reported on the node that the model does not know there; it is isolated.
 	UnknownPod Reason = "unknown-pod"
+	// LargeSet: a rule of a policy has so many Pods as peers that the kernel needs megabytes for them.
+	LargeSet Reason = "large-set"
 )
+
+// largePeers is the number of Pods from which on a LargeSet is told.
+const largePeers = 1 << 16
 
 // Verdicts returns what is not as objects say, sorted.
 func (c *Compiler) Verdicts() (verdicts []Verdict) {
@@ -47,6 +52,11 @@ func (c *Compiler) Verdicts() (verdicts []Verdict) {
 			})
 		}
 	}
+	for _, p := range c.byRef {
+		if c.isLarge(p) {
+			verdicts = append(verdicts, Verdict{Object: p.ref, Reason: LargeSet})
+		}
+	}
 	for _, p := range c.strangers {
 		verdicts = append(verdicts, Verdict{Object: podRef(p), Reason: UnknownPod})
 	}
@@ -55,6 +65,27 @@ func (c *Compiler) Verdicts() (verdicts []Verdict) {
 			cmp.Compare(a.Reason, b.Reason), a.Addr.Compare(b.Addr))
 	})
 	return verdicts
+}
+
+// isLarge reports whether a policy that applies to Pods of the node has a rule with very many peers.
+func (c *Compiler) isLarge(p *policy) bool {
+	if p.subject.members.n == 0 {
+		return false
+	}
+	for _, rules := range p.rules {
+		for i := range rules {
+			n := 0
+			for _, of := range rules[i].peers.groups {
+				if g := c.peers.byKey[of.key]; g != nil {
+					n += g.members.n
+				}
+			}
+			if n >= largePeers {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func podRef(p *pod) cluster.Ref { return cluster.Ref{Kind: cluster.KindPod, Key: p.key} }

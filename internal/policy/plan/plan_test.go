@@ -337,10 +337,10 @@ func TestReasons(t *testing.T) {
 	}
 	long := strings.Repeat("x", 200)
 	for want, policies := range map[string][]*policy{
-		"no rule of shop/a allows it":                                                      named("a"),
-		"no policy of shop/a, shop/b allows it":                                            named("a", "b"),
+		"no rule of shop/a allows it":                                              named("a"),
+		"no policy of shop/a, shop/b allows it":                                    named("a", "b"),
 		"no policy of shop/aaaaaaaaaaaaaaa, shop/b, shop/c, shop/d allows it (+3)": named("aaaaaaaaaaaaaaa", "b", "c", "d", "e", "f", "g"),
-		"no rule of shop/" + long[:80-11-5-3-10] + "... allows it":                         named(long),
+		"no rule of shop/" + long[:80-11-5-3-10] + "... allows it":                 named(long),
 	} {
 		if got := isolationReason(policies); got != want || len(got) > maxReason {
 			t.Errorf("isolationReason = %q (%d), want %q", got, len(got), want)

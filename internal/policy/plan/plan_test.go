@@ -225,6 +225,14 @@ func TestDNS(t *testing.T) {
 	n.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNetworkPolicy, toDNS.Key) })
 	n.apply()
 	check("without policies", "allowed")
+	n.put(&cluster.ClusterNetworkPolicy{Name: "nodes", Tier: cluster.AdminTier, EgressRules: []cluster.TierRule{{
+		Action: cluster.Deny, Peers: []cluster.TierPeer{{Nodes: &cluster.Selector{Labels: app("x")}}},
+	}}})
+	check("if it is no Node that is denied,", "allowed")
+	n.put(&cluster.Node{Name: "n1", Addresses: dns.IPs, Labels: app("x")})
+	check("once it is", "egress: cluster DNS: ClusterNetworkPolicy nodes, egress rule 1")
+	n.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindClusterNetworkPolicy, cluster.Key{Name: "nodes"}) })
+	n.apply()
 	if got := len(n.sets); got != 0 {
 		t.Errorf("without policies there are %d sets, want 0", got)
 	}
@@ -396,6 +404,8 @@ func TestDispatch(t *testing.T) {
 	for seed := range uint64(20) {
 		r := &random{rand.New(rand.NewPCG(seed, 4))}
 		width := pick(r, 1, 10, 1000)
+		source := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, byte(i / 256), byte(i)}) }
+		var ranges []cluster.PolicyPort // the first of each policy
 		objects := []cluster.Object{shopPod("web", "n1", "10.1.0.1", nil)}
 		for i := range 300 {
 			p := &cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: strconv.Itoa(i)}, Ingress: true}
@@ -404,10 +414,9 @@ func TestDispatch(t *testing.T) {
 			if r.rarely(20) {
 				ports = append(ports, cluster.PolicyPort{Protocol: r.protocol()}, cluster.PolicyPort{Protocol: cluster.TCP, Number: lastPort, End: lastPort})
 			}
-			p.IngressRules = []cluster.PolicyRule{{Ports: ports}}
-			if r.rarely(2) {
-				p.IngressRules[0].Peers = []cluster.PolicyPeer{{Block: netip.MustParsePrefix(pick(r, "10.0.0.0/9", "10.0.0.0/8"))}}
-			}
+			peer := cluster.PolicyPeer{Block: netip.PrefixFrom(source(i), 32)}
+			p.IngressRules = []cluster.PolicyRule{{Ports: ports, Peers: []cluster.PolicyPeer{peer}}}
+			ranges = append(ranges, ports[0])
 			objects = append(objects, p)
 		}
 		tree := newNode(t, Config{}, objects...)
@@ -418,9 +427,10 @@ func TestDispatch(t *testing.T) {
 			t.Fatalf("seed %d: %d chains in the tree, %d in the list, want many and 1", seed, len(tree.chains), len(list.chains))
 		}
 		for range 2000 {
+			i := r.IntN(len(ranges))
 			p := ruleset.Packet{
-				Source: netip.MustParseAddr(pick(r, "10.0.0.1", "10.200.0.1", "192.0.2.1")), Destination: netip.MustParseAddr("10.1.0.1"),
-				Protocol: protocolOf(r.protocol()), DestinationPort: pick(r, uint16(r.IntN(1100)), lastPort, lastPort-1, 0),
+				Source: source(i), Destination: netip.MustParseAddr("10.1.0.1"), Protocol: protocolOf(pick(r, ranges[i].Protocol, cluster.TCP)),
+				DestinationPort: pick(r, ranges[i].Number-1, ranges[i].Number, ranges[i].End, ranges[i].End+1, lastPort, lastPort-1),
 			}
 			got, want := ruleset.Judge(tree, p, nil), ruleset.Judge(list, p, nil)
 			if got.Allowed != want.Allowed || got.Denial.Reason != want.Denial.Reason {

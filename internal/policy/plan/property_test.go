@@ -119,11 +119,13 @@ func (r *random) event() event {
 	case 12, 13, 14, 15:
 		p := r.pod(r.key(), "n1")
 		p.IPs = []netip.Addr{podAddr("n1", int(p.Name[0]), false)} // nothing but labels changes often
-		p.Spec.Ports = nil
+		p.Spec.Ports = []cluster.Port{{Name: "web", Protocol: cluster.TCP, Number: 80}}
 		o = p
 	default:
 		p := r.pod(r.key(), pick(r, "n1", "n1", "n2", ""), some(r, 2, addr)...)
-		p.Spec.HostNetwork = r.rarely(10)
+		if p.Node != "" && r.rarely(6) {
+			p.Spec.HostNetwork, p.IPs = true, []netip.Addr{netip.MustParseAddr("192.168.0." + p.Node[1:])}
+		}
 		o = p
 	}
 	if r.rarely(5) {

@@ -195,6 +195,29 @@ func BenchmarkChange(b *testing.B) {
 	})
 }
 
+// BenchmarkJudge judges flows between Pods as after a change.
+func BenchmarkJudge(b *testing.B) {
+	c := New(benchConfig)
+	everything(benchCluster(), c)
+	r := &random{rand.New(rand.NewPCG(1, 3))}
+	addr := func(pods int) netip.Addr {
+		n := 1 + r.IntN(pods)
+		return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
+	}
+	packets := make([]ruleset.Packet, 20_000)
+	for i := range packets {
+		packets[i] = ruleset.Packet{
+			Source: addr(benchPods), Destination: addr(benchPods / 10), Protocol: ruleset.TCP, DestinationPort: uint16(8000 + r.IntN(3)),
+		}
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		ruleset.Judge(c, packets[i%len(packets)], nil)
+		i++
+	}
+}
+
 // BenchmarkLargeNamespace relabels a Namespace of 5,000 Pods of which each is in five groups.
 func BenchmarkLargeNamespace(b *testing.B) {
 	store := cluster.NewStore()

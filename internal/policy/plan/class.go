@@ -226,9 +226,10 @@ func (c *Compiler) policySection(k *class, base *chain, rules []ruleSpec) *chain
 		sources = append(sources, p.ref)
 	}
 	var withPorts []ruleSpec
+	ranges := 0 // each is a rule in the kernel
 	for _, r := range k.merged() {
 		if len(r.Ports) > 0 {
-			withPorts = append(withPorts, r)
+			withPorts, ranges = append(withPorts, r), ranges+len(r.Ports)
 			continue
 		}
 		if rules = append(rules, r); r.acceptsAll() {
@@ -236,7 +237,7 @@ func (c *Compiler) policySection(k *class, base *chain, rules []ruleSpec) *chain
 		}
 	}
 	spec := &chainSpec{direction: k.direction, sources: sources}
-	if len(withPorts) < c.dispatchFrom {
+	if ranges < c.dispatchFrom {
 		spec.rules = slices.Concat(rules, withPorts, k.rest(base))
 		return c.reserveSection(spec, base)
 	}

@@ -123,6 +123,7 @@ func (c *Compiler) Owner(addr netip.Addr) (cluster.Key, bool) {
 func (c *Compiler) Locals() iter.Seq2[cluster.Key, []netip.Addr] { return maps.All(c.reports) }
 
 // Apply compiles what changed in the model, and what was reported, and returns how the ruleset changed.
+// All Kinds must be loaded: a policy that is missing restricts nothing.
 func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) *ruleset.Delta {
 	c.rangesWere = c.ranges
 	for ref := range c.refs(v, changes) {

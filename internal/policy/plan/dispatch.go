@@ -8,10 +8,10 @@ import (
 	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
-// A packet passes the rules of a chain one after the other, so that a Pod with hundreds of policies for
-// ports of their own would pay for all of them. From dispatchFrom rules with ports on, a tree of chains
-// leads a packet to the few rules for its port. Each chain of the tree has up to dispatchFan parts. A
-// chain that does not change when a policy does stays in the kernel.
+// A packet passes the rules of a chain one after the other, each range of ports being a rule of the
+// kernel, so that a Pod with hundreds of policies for ports of their own would pay for all of them. From
+// dispatchFrom ranges on, a tree of chains leads a packet to the few rules for its port. Each chain of the
+// tree has up to dispatchFan parts. A chain that does not change when a policy does stays in the kernel.
 const (
 	dispatchFrom = 24
 	dispatchFan  = 8

@@ -6,7 +6,8 @@ import "net/netip"
 type ClusterNetworkPolicy struct {
 	Name string
 	Tier Tier
-	// Priority is its place in its tier: lower comes first.
+	// Priority is its place in its tier, from 0 to 1000: lower comes first. It is -1 if the place could
+	// not be read.
 	Priority int32
 	Subject  PodPeer
 	// IngressRules and EgressRules are in order: the first that matches decides. Without rules of

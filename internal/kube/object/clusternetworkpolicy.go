@@ -13,6 +13,9 @@ import (
 
 const maxPriority = 1000
 
+// beforeAll is the priority of a policy whose place is not known.
+const beforeAll = -1
+
 // ClusterNetworkPolicy converts a ClusterNetworkPolicy. The limits of the API on the number of rules,
 // peers and names are the API server's to check.
 //
@@ -56,7 +59,7 @@ func ClusterNetworkPolicy(p *policyv1alpha2.ClusterNetworkPolicy) (*cluster.Clus
 	return out, append(errs, tierPlace(out)...)
 }
 
-// tierPlace checks the tier and the priority of a policy; one that is invalid gets the first place.
+// tierPlace checks the tier and the priority of a policy; without both it comes before all others.
 func tierPlace(p *cluster.ClusterNetworkPolicy) (errs field.ErrorList) {
 	if p.Tier != cluster.AdminTier && p.Tier != cluster.BaselineTier {
 		known := []cluster.Tier{cluster.AdminTier, cluster.BaselineTier}
@@ -70,7 +73,7 @@ func tierPlace(p *cluster.ClusterNetworkPolicy) (errs field.ErrorList) {
 	if len(errs) == 0 {
 		return nil
 	}
-	p.Priority = 0
+	p.Priority = beforeAll
 	for _, rules := range [][]cluster.TierRule{p.IngressRules, p.EgressRules} {
 		for i := range rules {
 			switch r := &rules[i]; r.Action {

@@ -129,10 +129,10 @@ func TestInvalidClusterNetworkPolicies(t *testing.T) {
 		want  func(*cluster.ClusterNetworkPolicy)
 	}{
 		"no tier": {func(o *API) { o.Spec.Tier = "" }, func(p *cluster.ClusterNetworkPolicy) {
-			p.Priority, p.IngressRules, p.EgressRules = 0, denied, rule("", cluster.Accept)
+			p.Priority, p.IngressRules, p.EgressRules = -1, denied, rule("", cluster.Accept)
 		}},
 		"no priority": {func(o *API) { o.Spec.Tier, o.Spec.Priority = "Baseline", 1001 }, func(p *cluster.ClusterNetworkPolicy) {
-			p.Tier, p.Priority, p.IngressRules, p.EgressRules = cluster.BaselineTier, 0, denied, rule("", cluster.Accept)
+			p.Tier, p.Priority, p.IngressRules, p.EgressRules = cluster.BaselineTier, -1, denied, rule("", cluster.Accept)
 		}},
 		"no subject": {func(o *API) { o.Spec.Subject.Namespaces = nil }, func(p *cluster.ClusterNetworkPolicy) { p.Subject = cluster.PodPeer{} }},
 		"a selector of the subject": {func(o *API) {

@@ -332,14 +332,15 @@ func covers(peer *cluster.PolicyPeer, addrs []netip.Addr) bool {
 }
 
 // portsAllow reports whether one of a rule's ports matches the port of the end. An empty
-// list matches all. A named port is that of a container; without a protocol it is any.
+// list matches all. A named port is that of a container, and not of a Pod with hostNetwork, which is its
+// node; without a protocol it is any.
 func portsAllow(ports []cluster.PolicyPort, to *End, port cluster.Port) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p cluster.PolicyPort) bool {
 		switch {
 		case p.Protocol != port.Protocol && p.Protocol != "":
 			return false
 		case p.Name != "":
-			return slices.ContainsFunc(to.Ports, func(own cluster.Port) bool {
+			return !to.HostNetwork && slices.ContainsFunc(to.Ports, func(own cluster.Port) bool {
 				return own.Name == p.Name && own.Protocol == port.Protocol && own.Number == port.Number
 			})
 		}

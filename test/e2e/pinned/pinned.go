@@ -73,7 +73,8 @@ func (s Set) builder(ctx context.Context) (*builder, error) {
 	if b.dir, err = b.runGo(ctx, ".", "list", "-m", "-f", "{{.Dir}}", s.Module); err != nil {
 		return nil, err
 	}
-	listed, err := b.runGo(ctx, b.dir, append([]string{"list", "-m", "-f", "{{.Version}}"}, s.Versions...)...)
+	const used = "{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}"
+	listed, err := b.runGo(ctx, b.dir, append([]string{"list", "-m", "-f", used}, s.Versions...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,9 @@ func TestFailClosed(t *testing.T) {
 				t.Errorf("policy (-want +got)\n%s", d)
 			}
 			w.wantLines(1, "level=ERROR", "what is invalid lets nothing through", "spec.ingress[0].ports[0].port")
+			if got := w.status(cluster.KindNetworkPolicy).Invalid; got != 1 {
+				t.Errorf("%d invalid objects, want 1", got)
+			}
 			policy = policy.DeepCopy()
 			policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{port(0)}
 			w.api.Put(policy)

@@ -169,6 +169,9 @@ type Status struct {
 	Staleness time.Duration
 	// Problem is why the API is lost; nil when unknown.
 	Problem error
+	// Invalid counts the objects whose last version is not valid: that version is not used, or only
+	// what is valid of it.
+	Invalid int
 	// Events counts the events received, by type as in EventTypes.
 	Events [eventTypes]uint64
 }
@@ -193,6 +196,7 @@ func (r *reading) addTo(st *Status) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	st.Invalid += len(r.refused)
 	if !r.lost.IsZero() {
 		st.Staleness = max(st.Staleness, time.Since(r.lost))
 	}

@@ -138,12 +138,14 @@ func TestInvalidClusterNetworkPolicies(t *testing.T) {
 		"a selector of the subject": {func(o *API) {
 			o.Spec.Subject.Namespaces.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}
 		}, func(p *cluster.ClusterNetworkPolicy) { p.Subject = cluster.PodPeer{} }},
-		"an action":            {func(o *API) { o.Spec.Egress[0].Action = "accept" }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Deny) }},
-		"a peer that accepts":  {func(o *API) { o.Spec.Egress[0].To[1].Networks[0] = "x" }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
-		"a peer that passes":   {func(o *API) { o.Spec.Ingress[0].From[1].Namespaces = new(metav1.LabelSelector) }, func(p *cluster.ClusterNetworkPolicy) { p.IngressRules = rule("web", cluster.Pass) }},
-		"a peer of two kinds":  {func(o *API) { o.Spec.Egress[0].To[0].Networks = []policyv1alpha2.CIDR{"::/0"} }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
-		"a port":               {func(o *API) { o.Spec.Ingress[0].Protocols[2].SCTP.DestinationPort.Number = -1 }, func(p *cluster.ClusterNetworkPolicy) { p.IngressRules = rule("web", cluster.Pass) }},
-		"a selector of a peer": {func(o *API) { o.Spec.Egress[0].To[0].Nodes = &metav1.LabelSelector{MatchLabels: map[string]string{"/": ""}} }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
+		"an action":           {func(o *API) { o.Spec.Egress[0].Action = "accept" }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Deny) }},
+		"a peer that accepts": {func(o *API) { o.Spec.Egress[0].To[1].Networks[0] = "x" }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
+		"a peer that passes":  {func(o *API) { o.Spec.Ingress[0].From[1].Namespaces = new(metav1.LabelSelector) }, func(p *cluster.ClusterNetworkPolicy) { p.IngressRules = rule("web", cluster.Pass) }},
+		"a peer of two kinds": {func(o *API) { o.Spec.Egress[0].To[0].Networks = []policyv1alpha2.CIDR{"::/0"} }, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
+		"a port":              {func(o *API) { o.Spec.Ingress[0].Protocols[2].SCTP.DestinationPort.Number = -1 }, func(p *cluster.ClusterNetworkPolicy) { p.IngressRules = rule("web", cluster.Pass) }},
+		"a selector of a peer": {func(o *API) {
+			o.Spec.Egress[0].To[0].Nodes = &metav1.LabelSelector{MatchLabels: map[string]string{"/": ""}}
+		}, func(p *cluster.ClusterNetworkPolicy) { p.EgressRules = rule("", cluster.Accept) }},
 	} {
 		o := clusterNetworkPolicy()
 		test.spoil(o)

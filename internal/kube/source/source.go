@@ -18,6 +18,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -93,6 +94,8 @@ type Source struct {
 	api   *api.Source            // nil for manifests
 	plane *simulate.ControlPlane // nil if nothing is simulated
 	saver *snapshot.Saver        // nil if there is no snapshot file
+	// manifestProblems are those of the manifests that Run follows; nil before they are read.
+	manifestProblems atomic.Pointer[[]manifest.Problem]
 }
 
 // New returns a Source. It reads nothing.
@@ -156,6 +159,7 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) followManifests(ctx context.Context) error {
 	path := s.cfg.Settings.Manifests
 	return s.newManifests().Run(ctx, func(r manifest.Report) {
+		s.manifestProblems.Store(&r.Problems)
 		s.cfg.Log.Info(
 			"manifests loaded", "path", path, "objects", r.Objects, "passedOver", r.PassedOver, "problems",
 			len(r.Problems),

@@ -1,17 +1,84 @@
 package source
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 )
+
+// collected returns the metrics of a Source, a line each with labels; gauges say whether they are 1.
+func collected(t *testing.T, s *Source) string {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(s)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			b.WriteString(f.GetName())
+			for _, l := range m.GetLabel() {
+				b.WriteString(" " + l.GetValue())
+			}
+			if m.GetGauge().GetValue() == 1 {
+				b.WriteString(" is 1")
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+// TestInvalidObjects checks that invalid objects are counted, whether they are in use or not.
+func TestInvalidObjects(t *testing.T) {
+	settings := config.Default()
+	settings.Manifests = t.TempDir()
+	for name, text := range map[string]string{
+		"policy.yaml": "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\n" +
+			"spec: {ingress: [{ports: [{port: 0}, {port: 0}]}]}\n",
+		"service.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: web}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(settings.Manifests, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := New(Config{Settings: settings, Scope: Whole, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Run(ctx) // ends with its context
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	for range 1000 {
+		got, missing := collected(t, s), false
+		for _, kind := range []string{"NetworkPolicy", "Service"} {
+			missing = missing || !strings.Contains(got, "portolan_source_invalid_objects "+kind+" is 1\n")
+		}
+		if !missing {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("after 10 s: %s\nwant an invalid NetworkPolicy and an invalid Service", collected(t, s))
+}
 
 // TestMetrics checks that loaded kinds are live and counted.
 func TestMetrics(t *testing.T) {
@@ -28,35 +95,13 @@ func TestMetrics(t *testing.T) {
 	if late, remarks := s.Staleness(0); len(late)+len(remarks) > 0 {
 		t.Errorf("Staleness() of manifests = %q, %q, want none", late, remarks)
 	}
-	collected := func() string {
-		r := prometheus.NewPedanticRegistry()
-		r.MustRegister(s)
-		families, err := r.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b strings.Builder
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				b.WriteString(f.GetName())
-				for _, l := range m.GetLabel() {
-					b.WriteString(" " + l.GetValue())
-				}
-				if m.GetGauge().GetValue() == 1 {
-					b.WriteString(" is 1")
-				}
-				b.WriteString("\n")
-			}
-		}
-		return b.String()
-	}
-	if got, want := collected(), "portolan_source_state Service loading is 1\n"; !strings.Contains(got, want) {
+	if got, want := collected(t, s), "portolan_source_state Service loading is 1\n"; !strings.Contains(got, want) {
 		t.Errorf("before loading: %s\nwant %s", got, want)
 	}
 	if _, err := s.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := collected()
+	got := collected(t, s)
 	for _, want := range []string{"portolan_source_state Service live is 1", "portolan_source_state Service loading", "portolan_model_objects Service is 1"} {
 		if !strings.Contains(got, want+"\n") {
 			t.Errorf("after loading: %s\nwant %s", got, want)

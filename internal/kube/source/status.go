@@ -81,6 +81,7 @@ var (
 		"source_staleness_seconds", "Time since the last response of the API for a kind; 0 while its watch is live.", "kind",
 	)
 	events       = metrics.Desc("source_events_total", "Events of a kind read from the API.", "kind", "type")
+	invalid      = metrics.Desc("source_invalid_objects", "Objects whose last version is invalid.", "kind")
 	objects      = metrics.Desc("model_objects", "Objects in the model.", "kind")
 	snapWritten  = metrics.Desc("snapshot_write_timestamp_seconds", "Time of the last successful write of the snapshot.")
 	snapFailures = metrics.Desc("snapshot_errors_total", "Failed writes of the snapshot.")
@@ -88,7 +89,7 @@ var (
 
 // Describe sends the descriptions of all metrics.
 func (s *Source) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{sourceState, staleness, events, objects, snapWritten, snapFailures} {
+	for _, d := range []*prometheus.Desc{sourceState, staleness, events, invalid, objects, snapWritten, snapFailures} {
 		ch <- d
 	}
 }
@@ -117,16 +118,34 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 
 func (s *Source) collectStatus(ch chan<- prometheus.Metric, k cluster.Kind, statuses []api.Status) {
 	var late time.Duration
+	broken := s.rejectedManifests(k)
 	for _, st := range statuses {
 		if st.Kind != k {
 			continue
 		}
 		late = st.Staleness
+		broken += st.Invalid
 		for i, n := range st.Events {
 			metrics.Counter(ch, events, n, k.String(), api.EventTypes[i])
 		}
 	}
 	metrics.Gauge(ch, staleness, late.Seconds(), k.String())
+	metrics.Gauge(ch, invalid, float64(broken), k.String())
+}
+
+// rejectedManifests returns the number of objects of a kind whose documents are rejected.
+func (s *Source) rejectedManifests(k cluster.Kind) int {
+	problems := s.manifestProblems.Load()
+	if problems == nil {
+		return 0
+	}
+	objects := make(map[string]bool)
+	for _, p := range *problems {
+		if kind, _, _ := strings.Cut(p.Object, " "); p.Rejected && kind == strings.ToLower(k.String()) {
+			objects[p.Object] = true
+		}
+	}
+	return len(objects)
 }
 
 // WriteModel writes the model as JSON: the freshness of each kind, then the objects,

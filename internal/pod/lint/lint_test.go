@@ -36,6 +36,10 @@ func networkPolicy(namespace, spec string) string {
 	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: %s}, spec: {%s}}", namespace, spec)
 }
 
+func clusterNetworkPolicy(name, spec string) string {
+	return fmt.Sprintf("{apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {name: %s}, spec: {priority: 5, subject: {namespaces: {}}, %s}}", name, spec)
+}
+
 func ingress(spec string) string {
 	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: shop, namespace: orders}, spec: {%s}}", spec)
 }
@@ -178,6 +182,18 @@ func TestFindings(t *testing.T) {
 			[]string{"error: statefulset orders/db: statefulset-service-missing: service orders/db does not exist, and db-headless selects the Pods: names such as db-0.db do not resolve; set serviceName to db-headless, or create"}},
 		"a StatefulSet whose Service is an alias": {texts{service("db", "type: ExternalName, externalName: db.example.com"), strings.NewReplacer("Deployment", "StatefulSet", "spec: {selector", "spec: {serviceName: db, selector").Replace(deployment("db", "app: db", ""))},
 			[]string{"error: statefulset orders/db: statefulset-service-missing: service orders/db is of type ExternalName and has no endpoints: names such as db-0.db do not resolve; create"}},
+		"a ClusterNetworkPolicy that denies DNS": {texts{deployment("web", "app: web", ""), clusterNetworkPolicy("guard", "tier: Admin, egress: [{action: Accept, to: [{namespaces: {matchLabels: {team: a}}}]}, {action: Deny, to: [{networks: [0.0.0.0/0]}, {namespaces: {}}]}]")},
+			[]string{"error: deployment orders/web: network-policy-blocks-dns: spec.egress[1] of clusternetworkpolicy guard denies the cluster DNS at UDP port 53: no name resolves; have a rule before it that accepts UDP and TCP port 53 of the Pods of"}},
+		"a ClusterNetworkPolicy that denies DNS over TCP": {texts{deployment("web", "app: web", ""), clusterNetworkPolicy("guard", "tier: Admin, egress: [{action: Deny, to: [{namespaces: {}}], protocols: [{tcp: {destinationPort: {number: 53}}}]}]")},
+			[]string{"warning: deployment orders/web: network-policy-dns-over-tcp: spec.egress[0] of clusternetworkpolicy guard denies the cluster DNS at TCP port 53: "}},
+		"a ClusterNetworkPolicy of the DNS Pods": {texts{deployment("web", "app: web", ""), clusterNetworkPolicy("guard", "tier: Baseline, ingress: [{action: Deny, from: [{namespaces: {matchLabels: {kubernetes.io/metadata.name: orders}}}]}]")},
+			[]string{"error: deployment orders/web: network-policy-blocks-dns: spec.ingress[0] of clusternetworkpolicy guard denies the cluster DNS at UDP port 53: no name resolves"}},
+		"a ClusterNetworkPolicy that accepts DNS before a NetworkPolicy": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]"), clusterNetworkPolicy("dns", "tier: Admin, egress: [{action: Accept, to: [{namespaces: {matchLabels: {kubernetes.io/metadata.name: kube-system}}}]}]")}, nil},
+		"a Baseline policy that a NetworkPolicy hides": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{}]"), clusterNetworkPolicy("base", "tier: Baseline, egress: [{action: Deny, to: [{namespaces: {}}]}]")}, nil},
+		"a ClusterNetworkPolicy in audit mode": {texts{deployment("web", "app: web", ""), strings.Replace(clusterNetworkPolicy("guard", "tier: Admin, egress: [{action: Deny, to: [{namespaces: {}}]}]"), "name: guard", "name: guard, annotations: {portolan.dev/policy-audit: 'true'}", 1)}, nil},
+		"a policy in audit mode": {texts{deployment("web", "app: web", ""), strings.Replace(networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]"), "name: p", "name: p, annotations: {portolan.dev/policy-audit: 'true'}", 1)}, nil},
+		"a policy in audit mode beside one that is not": {texts{deployment("web", "app: web", ""), strings.Replace(networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]"), "name: p", "name: a, annotations: {portolan.dev/policy-audit: 'true'}", 1), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.0/24}}], ports: [{port: 1}]}]")},
+			[]string{"error: networkpolicy orders/p: network-policy-blocks-dns: no rule of it or of the other policies that apply lets deployment orders/web reach"}},
 		"a policy for other Pods": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {matchLabels: {app: db}}, policyTypes: [Egress]")}, nil},
 	}
 	for claim, test := range tests {

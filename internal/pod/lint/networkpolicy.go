@@ -129,12 +129,13 @@ func (b *blockedDNS) culprit() *cluster.NetworkPolicy {
 	case v.Nearest.Policy != nil:
 		return v.Nearest.Policy
 	}
-	for _, p := range v.Policies {
+	isolating := v.Isolating()
+	for _, p := range isolating {
 		if b.ingress() && len(p.IngressRules) == 0 || !b.ingress() && len(p.EgressRules) == 0 {
 			return p
 		}
 	}
-	return v.Policies[0]
+	return isolating[0]
 }
 
 // fix returns the cure for Pods of the given namespaces. dns is the Service of the cluster
@@ -165,9 +166,18 @@ func (b *blockedDNS) mismatch() string {
 func (p *podChecker) reportBlocked(b *blockedDNS) {
 	b.subject = p.subject
 	if d := b.verdict().Decider; d.Policy != nil {
-		p.add(b.rule, "", fmt.Sprintf("have a rule before it that accepts UDP and TCP port %d of the Pods of %s", b.Port, p.dnsName()),
+		p.add(
+			b.rule,
+			"",
+			fmt.Sprintf("have a rule before it that accepts UDP and TCP port %d of the Pods of %s", b.Port, p.dnsName()),
 			"%s[%d] of clusternetworkpolicy %s denies the cluster DNS at %s port %d: %s",
-			b.field(), d.Rule, d.Policy.Name, b.protocol, b.Port, b.consequence())
+			b.field(),
+			d.Rule,
+			d.Policy.Name,
+			b.protocol,
+			b.Port,
+			b.consequence(),
+		)
 		return
 	}
 	if !b.ingress() && !p.dnsIsKnown() {

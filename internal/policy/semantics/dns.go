@@ -193,6 +193,12 @@ func PossibleDNSRule(policies []*cluster.NetworkPolicy, protocol cluster.Protoco
 	return NearestRule{}
 }
 
+// Isolating returns those of Policies that are not in audit mode; if it is denied without a Decider,
+// there is at least one.
+func (v *Verdict) Isolating() []*cluster.NetworkPolicy {
+	return slices.DeleteFunc(slices.Clone(v.Policies), func(p *cluster.NetworkPolicy) bool { return p.Audit })
+}
+
 // PolicyNames returns the keys of the policies, sorted.
 func PolicyNames(policies []*cluster.NetworkPolicy) (names []string) {
 	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *cluster.NetworkPolicy) int {

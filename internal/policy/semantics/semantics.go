@@ -193,7 +193,7 @@ func (s *Set) inTiers(d direction, e, other, to *End, port cluster.Port, policie
 		v = Verdict{Allowed: true, Exception: OwnNode, Policies: v.Policies}
 	case isSelf(e, other):
 		v = Verdict{Allowed: true, Exception: Itself, Policies: v.Policies}
-	case !slices.ContainsFunc(v.Policies, func(p *cluster.NetworkPolicy) bool { return !p.Audit }):
+	case len(v.Isolating()) == 0:
 		audit = append(audit, Denial{Policies: v.Policies, Nearest: v.Nearest})
 		v = Verdict{Allowed: true}
 	}

@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -110,4 +113,64 @@ func TestUndecodable(t *testing.T) {
 	}
 	w.wantLines(1, "level=ERROR", "what is invalid lets nothing through", "object=bad", "egress.to.networks", "spec.egress[1].action")
 	w.wantLines(1, "level=ERROR", "object refused", "object=shop", "metadata.labels")
+}
+
+// TestUndecodableProtobuf checks that a NetworkPolicy whose spec is not the API's message isolates its
+// namespace, and that others are read.
+func TestUndecodableProtobuf(t *testing.T) {
+	t.Parallel()
+	item := func(o *networkingv1.NetworkPolicy) []byte {
+		data, err := o.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	const metadata, spec = 1, 2
+	broken, err := new(meta("bad")).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken = protowire.AppendBytes(protowire.AppendTag(nil, metadata, protowire.BytesType), broken)
+	broken = protowire.AppendBytes(protowire.AppendTag(broken, spec, protowire.BytesType), []byte{0xff})
+	version, err := (&metav1.ListMeta{ResourceVersion: "1"}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := protowire.AppendBytes(protowire.AppendTag(nil, fieldMetadata, protowire.BytesType), version)
+	for _, o := range [][]byte{broken, item(&networkingv1.NetworkPolicy{ObjectMeta: meta("good")})} {
+		listed = protowire.AppendBytes(protowire.AppendTag(listed, fieldItems, protowire.BytesType), o)
+	}
+	answer, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicyList"}, Raw: listed}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		out.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		if r.URL.Query().Get("watch") != "" {
+			out.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		_, _ = out.Write(append([]byte(protobufMagic), answer...))
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	w := newWorld(t)
+	w.cfg.Kubeconfig = filepath.Join(t.TempDir(), "config")
+	apitest.WriteKubeconfig(t, w.cfg.Kubeconfig, server.URL)
+	w.cfg.Kinds, w.cfg.Detail, w.cfg.WatchList = []cluster.Kind{cluster.KindNetworkPolicy}, ForPolicy, false
+	w.start()
+	t.Cleanup(w.end)
+	w.awaitFreshness(cluster.Live, cluster.KindNetworkPolicy)
+	w.store.View(func(v *cluster.View) {
+		for name, egress := range map[string]bool{"bad": true, "good": false} {
+			key := cluster.Key{Namespace: "shop", Name: name}
+			want := &cluster.NetworkPolicy{Key: key, Ingress: true, Egress: egress}
+			if d := cmp.Diff(want, cluster.NetworkPolicies.Get(v, key)); d != "" {
+				t.Errorf("%s (-want +got)\n%s", name, d)
+			}
+		}
+	})
+	w.wantLines(1, "level=ERROR", "what is invalid lets nothing through", "object=shop/bad")
 }

@@ -19,15 +19,7 @@ func (p *podChecker) reachesDNS() {
 		return
 	}
 	dns := p.dns()
-	from := &semantics.End{
-		Namespace:   p.subject.Namespace,
-		Labels:      p.subject.Labels,
-		Ports:       p.subject.Spec.Ports,
-		HostNetwork: p.subject.Spec.HostNetwork,
-	}
-	if p.subject.Pod != nil {
-		from = semantics.EndOf(p.subject.Pod)
-	}
+	from := EndOf(p.subject)
 	policies := p.indexed().policies
 	if r := dns.Reach(policies, from, cluster.UDP); !r.Allowed() {
 		p.reportBlocked(&blockedDNS{rule: NetworkPolicyBlocksDNS, Reach: r, protocol: cluster.UDP})
@@ -36,6 +28,14 @@ func (p *podChecker) reachesDNS() {
 	if r := dns.Reach(policies, from, cluster.TCP); !r.Allowed() {
 		p.reportBlocked(&blockedDNS{rule: NetworkPolicyDNSOverTCP, Reach: r, protocol: cluster.TCP})
 	}
+}
+
+// EndOf returns the end of connections that a Subject's Pods are.
+func EndOf(s *dnsconfig.Subject) *semantics.End {
+	if s.Pod != nil {
+		return semantics.EndOf(s.Pod)
+	}
+	return semantics.EndOfWorkload(s.Workload)
 }
 
 // dns returns the cluster DNS at the addresses that this Pod uses.

@@ -77,8 +77,7 @@ func templatesOf(v *cluster.View, namespace string, selector map[string]string) 
 		}
 		slices.SortFunc(chosen, func(a, b *cluster.Workload) int { return a.Compare(b.Key) })
 		for _, w := range chosen {
-			ends = append(ends,
-				End{Namespace: w.Namespace, Labels: w.Labels, Ports: w.Spec.Ports, HostNetwork: w.Spec.HostNetwork})
+			ends = append(ends, *EndOfWorkload(w))
 		}
 	}
 	return ends

@@ -16,6 +16,11 @@ func EndOf(p *cluster.Pod) *End {
 	return e
 }
 
+// EndOfWorkload returns the end that the Pods of a workload are, of which no address is known.
+func EndOfWorkload(w *cluster.Workload) *End {
+	return &End{Namespace: w.Namespace, Labels: w.Labels, Ports: w.Spec.Ports, HostNetwork: w.Spec.HostNetwork}
+}
+
 // EndAt returns the end at an address: a Pod that has it and has not finished, otherwise a node, otherwise
 // an address outside the cluster. Pods in the network of their node are the node.
 func EndAt(v *cluster.View, addr netip.Addr) *End {

@@ -120,10 +120,18 @@ type Verdict struct {
 	Decider TierRule
 	// Policies are the NetworkPolicies that apply, ordered by name; none if nothing restricts.
 	Policies []*cluster.NetworkPolicy
+	// Rule is the first rule of Policies that allows it.
+	Rule PolicyRule
 	// Nearest is the rule that matches best, if it is not allowed.
 	Nearest NearestRule
 	// Audit is what policies in audit mode would have denied, in the order of evaluation.
 	Audit []Denial
+}
+
+// PolicyRule is a rule of a NetworkPolicy.
+type PolicyRule struct {
+	Policy *cluster.NetworkPolicy // nil if there is none
+	Rule   int                    // its place among the policy's rules of that direction
 }
 
 // Denial is what policies in audit mode would have denied.
@@ -287,7 +295,9 @@ func (s *Set) evaluate(
 			peer, ports := allows(p, &rules[i])
 			switch {
 			case peer == matchedPeer && ports:
-				v.Allowed = true
+				if !v.Allowed {
+					v.Allowed, v.Rule = true, PolicyRule{p, i}
+				}
 			case peer == virtualPeer && ports && v.Nearest.Mismatch != VirtualIPs:
 				v.Nearest = NearestRule{p, i, VirtualIPs}
 			case v.Nearest.Mismatch == VirtualIPs:

@@ -122,6 +122,7 @@ var arrows = []arrow{
 	{"pod/connection", "proxy/plan", "which addresses a node serves, and with which endpoints"},
 	{"pod/connection", "proxy/frontend", "evaluates connections as the kernel does"},
 	{"pod/connection", "policy/semantics", "what NetworkPolicies allow"},
+	{"pod/connection", "policy/ruleset", "asks what the kernel lets pass"},
 	{"pod/lint", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod/lint", "proxy/plan", "which values annotations may have"},
 	{"pod/lint", "proxy/frontend", "which values annotations may have"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/connection"
@@ -93,55 +94,147 @@ func (f *explainFlags) parseClient(text string) (c connection.Client, ok bool) {
 
 // connect prints what a client sees that connects to a target.
 func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
-	q, err := f.connection(cmd, t)
-	if err != nil {
+	e, err := f.evaluate(cmd, peer{Target: t})
+	switch {
+	case err != nil:
 		return err
-	}
-	if f.kernel {
-		settings, err := f.pod.source.read()
-		if err != nil {
-			return err
-		}
-		if q.Kernel, err = kernelReader(&settings); err != nil {
-			return err
-		}
-		f.onNode = cmp.Or(f.onNode, q.Kernel.Node)
-	}
-	client, elsewhere := f.parseClient(f.from)
-	var pods *podapp.Inspector
-	if elsewhere {
-		l, err := load(cmd, &f.pod.source, source.Whole)
-		if err != nil {
-			return err
-		}
-		pods = l.pods
-	} else {
-		ref, err := f.reference(cmd)
-		if err != nil {
-			return err
-		}
-		c, err := f.pod.read(cmd, ref)
-		if err != nil {
-			return err
-		}
-		c.cluster.warnOfZones(cmd.ErrOrStderr())
-		client.Subject, q.DNS.Subject, q.DNS.Node = c.subject, c.subject, c.node
-		pods = c.pods
-	}
-	q.Client = client
-	e, err := pods.Connect(cmd.Context(), q)
-	if err != nil {
-		return err
-	}
-	if f.format == "json" {
+	case f.format == "json":
 		err = printJSON(cmd.OutOrStdout(), e)
-	} else {
+	default:
 		err = e.WriteText(cmd.OutOrStdout(), f.style(cmd))
 	}
 	if err == nil && !e.Sound() {
 		return errNegative
 	}
 	return err
+}
+
+// verdict prints whether policies allow a client to connect to the value of --to.
+func (f *explainFlags) verdict(cmd *cobra.Command, client string) error {
+	if cmd.Flags().Changed("from") {
+		return exclusive("from", "to")
+	}
+	f.from = client
+	to, err := parsePeer(f.to)
+	if err != nil {
+		return err
+	}
+	e, err := f.evaluate(cmd, to)
+	switch {
+	case err != nil:
+		return err
+	case f.format == "json":
+		err = printJSON(cmd.OutOrStdout(), e)
+	default:
+		err = e.WriteVerdict(cmd.OutOrStdout())
+	}
+	if err == nil && !e.IsAllowed() {
+		return errNegative
+	}
+	return err
+}
+
+// peer is what a client connects to: a target, or a Pod at the target's port.
+type peer struct {
+	connection.Target
+	pod *dnsconfig.Reference // nil if the target has a host
+	// service is a Service, whose name is looked up; the zero key if the target has a host.
+	service cluster.Key
+}
+
+// parsePeer parses a value of --to: NAMESPACE/POD:PORT, NAMESPACE/KIND/NAME:PORT, svc/NAMESPACE/NAME:PORT,
+// or what parseTarget does without NAMESPACE/SERVICE.
+func parsePeer(text string) (p peer, err error) {
+	host, port := text, ""
+	if at := strings.LastIndex(text, ":"); at >= 0 {
+		host, port = text[:at], text[at+1:]
+	}
+	if port == "" || isAddress(text) {
+		return p, fmt.Errorf("--to: %q has no port, as in shop/db-0:5432, svc/shop/db:5432, db.shop:5432/udp or [fd00::1]:443", text)
+	}
+	kind, name, slash := strings.Cut(host, "/")
+	if !slash {
+		var ok bool
+		if p.Target, ok, err = parseTarget(text); err == nil && !ok {
+			err = fmt.Errorf("%q is not HOST:PORT, such as web.shop:80 or [fd00::1]:80", text)
+		}
+	} else if p.Target, _, err = parseTarget("pod:" + port); err == nil {
+		p.Host = host
+		switch kind {
+		case "svc", "service", "services":
+			namespace, name, ok := strings.Cut(name, "/")
+			if p.service = (cluster.Key{Namespace: namespace, Name: name}); !ok || name == "" || namespace == "" {
+				err = fmt.Errorf("%q is not svc/NAMESPACE/NAME:PORT, such as svc/shop/db:5432", text)
+			}
+		default:
+			p.pod, err = parseReference(host)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("--to: %w", err)
+	}
+	return p, err
+}
+
+// in completes a connection with a peer of the cluster.
+func (p *peer) in(pods *podapp.Inspector, namespace string, q *podapp.Connection) error {
+	switch domains := pods.Domains(); {
+	case p.pod != nil:
+		subject, err := pods.Subject(p.pod.In(namespace))
+		if err != nil {
+			return fmt.Errorf("--to: %w", err)
+		}
+		q.To = &subject
+	case p.service.Name != "" && len(domains) > 0:
+		q.Target.Host = p.service.Name + "." + p.service.Namespace + ".svc." + domains[0] + "."
+		q.DNS.Name = q.Target.Host
+	}
+	return nil
+}
+
+// evaluate returns what a client sees that connects to a peer.
+func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explanation, error) {
+	q, err := f.connection(cmd, to.Target)
+	if err != nil {
+		return nil, err
+	}
+	if f.kernel {
+		settings, err := f.pod.source.read()
+		if err != nil {
+			return nil, err
+		}
+		if q.Kernel, err = kernelReader(&settings); err != nil {
+			return nil, err
+		}
+		f.onNode = cmp.Or(f.onNode, q.Kernel.Node)
+	}
+	client, elsewhere := f.parseClient(f.from)
+	var pods *podapp.Inspector
+	namespace := orDefault(f.pod.source.access.namespace)
+	if elsewhere {
+		l, err := load(cmd, &f.pod.source, source.Whole)
+		if err != nil {
+			return nil, err
+		}
+		pods = l.pods
+	} else {
+		ref, err := f.reference(cmd)
+		if err != nil {
+			return nil, err
+		}
+		c, err := f.pod.read(cmd, ref)
+		if err != nil {
+			return nil, err
+		}
+		c.cluster.warnOfZones(cmd.ErrOrStderr())
+		client.Subject, q.DNS.Subject, q.DNS.Node = c.subject, c.subject, c.node
+		pods, namespace = c.pods, c.subject.Namespace
+	}
+	q.Client = client
+	if err := to.in(pods, namespace, &q); err != nil {
+		return nil, err
+	}
+	return pods.Connect(cmd.Context(), q)
 }
 
 // connection returns the question, without the client.

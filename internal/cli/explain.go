@@ -20,8 +20,8 @@ import (
 func newExplain() *cobra.Command {
 	var flags explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain NAME[:PORT] --from NAMESPACE/POD",
-		Short: "Explain how a name resolves in a Pod, and why not",
+		Use:   "explain NAME[:PORT] --from NAMESPACE/POD | NAMESPACE/POD --to TARGET:PORT",
+		Short: "Explain how a name resolves in a Pod, and what policies allow",
 		Long: `Explain how a name resolves in a Pod: each query that the Pod's resolver sends,
 with its answer, where the resolver stops and why, and how many packets it takes.
 The last line says why the name does not resolve, or takes many packets, and the
@@ -42,15 +42,29 @@ node's service proxy uses and why not the others, and whether NetworkPolicies al
 it. The client is a Pod, the node (--from node), or a client outside the cluster
 (--from outside, or its address). With --kernel, on a node with portolan proxy, it
 also says what the kernel has for the address. The exit status is 1 if the client
-does not connect, if Services share the address, or if kernel and cluster differ.`,
+does not connect, if Services share the address, or if kernel and cluster differ.
+
+With --to, the argument is the client, and the question whether policies allow it
+to connect: NetworkPolicies and ClusterNetworkPolicies of the client and of the
+destination, after the service proxy translated its address. TARGET is a Pod or
+workload (shop/db-0, shop/deployment/db), a Service (svc/shop/db), a name that the
+Pod looks up, or an address; PORT is a number or a name, followed by /udp or /sctp
+for other protocols than TCP. The output has the rule that decides in each direction
+or the nearest one that would allow it, and the cure. The exit status is 0 if the
+connection is allowed, and 1 if it is denied or fails for another reason.`,
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
   portolan explain db --from default/job/backup --libc musl --live
   portolan explain web.shop:80 --from shop/client --manifests examples/shop
   portolan explain 203.0.113.1:80 --from 198.51.100.7 --node node-1
-  portolan explain web.shop:80 --from node --kernel`,
+  portolan explain web.shop:80 --from node --kernel
+  portolan explain shop/client --to data/postgres-0:5432 --manifests examples/shop
+  portolan explain shop/client --to api.example.com:443/tcp`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: flags.completeName,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if flags.to != "" {
+				return flags.verdict(cmd, args[0])
+			}
 			if t, ok, err := parseTarget(args[0]); err != nil {
 				return err
 			} else if ok {
@@ -81,6 +95,7 @@ does not connect, if Services share the address, or if kernel and cluster differ
 type explainFlags struct {
 	pod    podFlags
 	from   string
+	to     string
 	onNode string
 	kernel bool
 	rrtype string
@@ -97,6 +112,10 @@ var libcs = []cobra.Completion{"glibc", "musl", "windows", "go"}
 func (f *explainFlags) add(cmd *cobra.Command) {
 	f.pod.add(cmd)
 	cmd.Flags().StringVar(&f.from, "from", "", "resolve as a program in `NAMESPACE/POD` does")
+	cmd.Flags().StringVar(
+		&f.to, "to", "", "whether policies allow connections to this `TARGET`; the argument is the client",
+	)
+	_ = cmd.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions)
 	cmd.Flags().StringVar(
 		&f.onNode,
 		"node",

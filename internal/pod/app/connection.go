@@ -10,6 +10,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/connection"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
 // proxySettings returns the settings of the service proxy.
@@ -17,8 +18,18 @@ func (i *Inspector) proxySettings() *connection.Settings {
 	p := &i.compiled.Proxy
 	return &connection.Settings{
 		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: p.Table.Pods, PodCIDRs: p.PodCIDRs,
-		Choice: p.Choice,
+		Choice: p.Choice, Resolvers: i.resolvers(),
 	}
+}
+
+// resolvers returns the addresses of the node agent's DNS.
+func (i *Inspector) resolvers() (addrs []netip.Addr) {
+	for _, at := range i.compiled.Node.Listen {
+		if !at.Addr().IsUnspecified() && !at.Addr().IsLoopback() {
+			addrs = append(addrs, at.Addr())
+		}
+	}
+	return addrs
 }
 
 // VIPs returns the addresses of Services that a node serves.
@@ -51,15 +62,27 @@ type Connection struct {
 	Client connection.Client
 	// DNS is how the host is looked up, by a Client that is a Pod.
 	DNS Question
+	// To is the Pod or workload that is connected to, instead of the target's host.
+	To *dnsconfig.Subject
 	// Kernel reads what the kernel has; nil does not.
 	Kernel *connection.KernelReader
+	// Judge asks the kernel what it lets pass; nil does not.
+	Judge *connection.KernelJudge
 }
 
 // Connect explains what a client sees that connects to a target. It returns an error if the
 // node of the client must be named.
 func (i *Inspector) Connect(ctx context.Context, q Connection) (e *connection.Explanation, err error) {
-	r := connection.Request{Settings: i.proxySettings(), Client: q.Client, Target: q.Target, Kernel: q.Kernel}
-	if _, bad := netip.ParseAddr(q.Target.Host); bad != nil && q.Client.Place == connection.InPod {
+	r := connection.Request{
+		Settings: i.proxySettings(), Client: q.Client, Target: q.Target, To: q.To, Kernel: q.Kernel, Judge: q.Judge,
+	}
+	// A cluster DNS at a link-local address is that of an agent on the node.
+	for _, addr := range q.DNS.Node.ClusterDNS {
+		if addr.IsLinkLocalUnicast() {
+			r.Settings.Resolvers = append(r.Settings.Resolvers, addr)
+		}
+	}
+	if _, bad := netip.ParseAddr(q.Target.Host); bad != nil && q.To == nil && q.Client.Place == connection.InPod {
 		r.DNS = i.Explain(ctx, q.DNS)
 	}
 	i.store.View(func(v *cluster.View) {

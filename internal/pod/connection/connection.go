@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/pod/lint"
+	"portolan.dev/portolan/internal/policy/semantics"
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/plan"
 )
@@ -75,8 +76,12 @@ type Request struct {
 	Target   Target
 	// DNS is how the host resolves in the Pod; nil for addresses, and for clients that are no Pods.
 	DNS *explain.Explanation
+	// To is the Pod or workload that is connected to, instead of the target's host.
+	To *dnsconfig.Subject
 	// Kernel reads what the kernel has; nil does not.
 	Kernel *KernelReader
+	// Judge asks the kernel what it lets pass; nil does not.
+	Judge *KernelJudge
 }
 
 // The outcomes of connections, as clients see them.
@@ -93,6 +98,9 @@ type Explanation struct {
 	From     string               `json:"from"`
 	DNS      *explain.Explanation `json:"dns,omitempty"`
 	Attempts []Attempt            `json:"attempts"`
+	// Verdict is what policies decide on the endpoints that the client may get: Allowed, Denied or Some;
+	// empty if there is nothing to decide on.
+	Verdict string `json:"verdict,omitempty"`
 	// Outcome is that of the first attempt that connects, else of the first.
 	Outcome   string              `json:"outcome"`
 	Diagnoses []explain.Diagnosis `json:"diagnoses"`
@@ -129,6 +137,10 @@ type Use struct {
 	WhyNot  string `json:"whyNot,omitempty"`
 	// Weight is how many connections it gets, against the others; plan.DefaultWeight is usual.
 	Weight int `json:"weight"`
+	// Egress and Ingress are what policies of the client and of the endpoint decide; nil for an end that
+	// is no Pod, and for endpoints that the client does not get.
+	Egress  *Ruling `json:"egress,omitempty"`
+	Ingress *Ruling `json:"ingress,omitempty"`
 }
 
 // Connects reports whether the client is connected.
@@ -152,17 +164,24 @@ func Explain(r *Request) *Explanation {
 		},
 	}
 	if r.DNS != nil && !r.DNS.Found() {
-		x.e.Outcome, x.e.Diagnoses = r.DNS.Outcome, r.DNS.Diagnoses
+		x.e.Outcome, x.e.Diagnoses = r.DNS.Outcome, slices.Clone(r.DNS.Diagnoses)
+		x.unresolved()
 		return x.e
 	}
-	addrs := x.addresses()
-	port, ok := x.port()
-	if len(x.e.Diagnoses) > 0 || !ok {
-		return x.e
+	if r.To != nil {
+		x.toSubject()
+	} else {
+		addrs := x.addresses()
+		port, ok := x.port()
+		if len(x.e.Diagnoses) > 0 || !ok {
+			x.unresolved()
+			return x.e
+		}
+		for _, addr := range addrs {
+			x.attempt(frontend.Address{Addr: addr, Protocol: r.Target.Protocol, Port: port})
+		}
 	}
-	for _, addr := range addrs {
-		x.attempt(frontend.Address{Addr: addr, Protocol: r.Target.Protocol, Port: port})
-	}
+	x.e.Verdict = x.e.verdict()
 	for _, a := range x.e.Attempts {
 		if x.e.Outcome == "" || a.Outcome == Connected {
 			x.e.Outcome = a.Outcome
@@ -180,6 +199,8 @@ type explainer struct {
 	e       *Explanation
 	named   *cluster.Service // that the host's name stands for; nil if none
 	proxies map[string]*proxy
+	// policies are those of the cluster; nil before they are used.
+	policies *semantics.Set
 }
 
 func (x *explainer) add(rule, cure, format string, args ...any) {

@@ -287,8 +287,14 @@ func (t *try) direct() (outcome string) {
 	if t.unserved() {
 		return NotKnown
 	}
+	if t.isResolver() {
+		return t.toResolver()
+	}
 	for n := range t.View.Nodes() {
 		if slices.Contains(n.Addresses, t.at.Addr) {
+			if outcome := t.untranslated(); outcome != NotKnown {
+				return outcome
+			}
 			t.atNode(n)
 			return NotKnown
 		}
@@ -304,6 +310,9 @@ func (t *try) direct() (outcome string) {
 		if slices.Contains(p.IPs, t.at.Addr) {
 			return t.toPod(p)
 		}
+	}
+	if outcome := t.untranslated(); outcome != NotKnown {
+		return outcome
 	}
 	t.add("no-service", "check the address", "no Service, Pod or node of the cluster has the address %s", t.at.Addr)
 	return NotKnown
@@ -435,63 +444,88 @@ func (t *try) toPod(p *cluster.Pod) (outcome string) {
 		return TimedOut
 	}
 	to := netip.AddrPortFrom(t.at.Addr, t.at.Port)
-	t.attempt.Endpoints = []Use{{Address: to.String(), Pod: p.Name, Node: p.Node, Used: true}}
+	t.attempt.Endpoints = []Use{{Address: to.String(), Pod: p.Name, Node: p.Node, Used: true, Weight: plan.DefaultWeight}}
 	t.verdict.Endpoints = []netip.AddrPort{to}
 	return t.policies()
 }
 
-// policies returns whether NetworkPolicies let the client connect to one of the endpoints.
+// policies returns whether policies let the client connect to one of the endpoints, and adds why not.
 func (t *try) policies() (outcome string) {
-	if t.Client.Place != InPod || !t.View.Loaded(cluster.KindNetworkPolicy) {
+	from := t.client(t.at.Addr)
+	if from == nil || !t.View.Loaded(cluster.KindNetworkPolicy) {
 		return Connected
 	}
-	set := semantics.NewSet(t.View)
-	subject := &t.Client.Subject
-	from := &semantics.End{
-		Namespace:   subject.Namespace,
-		Labels:      subject.Labels,
-		Ports:       subject.Spec.Ports,
-		HostNetwork: subject.Spec.HostNetwork,
-	}
-	if subject.Pod != nil {
-		from = semantics.EndOf(subject.Pod)
-	}
-	if t.Client.Addr.IsValid() {
-		from.Addrs = []netip.Addr{t.Client.Addr}
-	}
-	var why func()
+	var denied *Use
 	for _, e := range t.verdict.Endpoints {
-		to := semantics.EndAt(t.View, e.Addr())
-		port := cluster.Port{Protocol: cluster.Protocol(strings.ToUpper(t.at.Protocol.String())), Number: e.Port()}
-		out, in := set.Egress(from, to, port, t.at.Addr), set.Ingress(to, from, port)
-		if out.Allowed && in.Allowed {
-			return Connected
+		i := slices.IndexFunc(t.attempt.Endpoints, func(u Use) bool { return u.Address == e.String() })
+		if i < 0 || t.verdict.Chosen.IsValid() && e != t.verdict.Chosen {
+			continue
 		}
-		by, direction := in, "ingress"
-		if !out.Allowed {
-			by, direction = out, "egress"
+		u := &t.attempt.Endpoints[i]
+		to := narrowed(semantics.EndAt(t.View, e.Addr()), e.Addr())
+		to.Names = t.names()
+		f := &flow{from: from, to: to, source: t.source(from, to, e), port: portOf(t.at.Protocol, e.Port())}
+		if e.Addr() != t.at.Addr {
+			f.virtual = []netip.Addr{t.at.Addr}
 		}
-		if why == nil {
-			why = func() { t.denied(by, direction, e) }
+		u.Egress, u.Ingress = t.judge(f)
+		if u.verdict() != Denied {
+			outcome = Connected
+		} else if denied == nil {
+			denied = u
 		}
 	}
-	if why == nil {
+	if denied == nil || outcome == Connected {
 		return Connected
 	}
-	why()
+	t.denied(denied)
 	return TimedOut
 }
 
-// denied adds which policy denies the client to connect to an endpoint.
-func (t *try) denied(by semantics.Verdict, direction string, to netip.AddrPort) {
-	if p := by.Decider.Policy; p != nil {
-		rule := fmt.Sprintf("spec.%s[%d]", direction, by.Decider.Rule)
-		t.add("cluster-network-policy", "change the rule, or have one before it that accepts",
-			"%s of ClusterNetworkPolicy %s denies %s to connect to %s", rule, p.Name, &t.Client.Subject, to)
+// portOf returns a port as policies have it.
+func portOf(p frontend.Protocol, number uint16) cluster.Port {
+	return cluster.Port{Protocol: cluster.Protocol(strings.ToUpper(p.String())), Number: number}
+}
+
+// source returns the client as an endpoint sees it: an endpoint on another node than the one that
+// handles the connection sees that node, if it masquerades the client.
+func (t *try) source(from, to *semantics.End, e netip.AddrPort) *semantics.End {
+	node := &t.proxy.node
+	if t.verdict.MasqueradeTo(e) == frontend.NotMasqueraded || node.Name == "" || to.Node == node.Name {
+		return from
+	}
+	seen := &semantics.End{Node: node.Name}
+	for _, a := range node.Addresses {
+		if cluster.FamilyOf(a) == cluster.FamilyOf(e.Addr()) && !a.IsLoopback() {
+			seen.Addrs = append(seen.Addrs, a)
+		}
+	}
+	return seen
+}
+
+// denied adds why policies deny the client to connect to an endpoint.
+func (x *explainer) denied(u *Use) {
+	by := u.Ingress
+	if u.Egress != nil && !u.Egress.Allowed {
+		by = u.Egress
+	}
+	if strings.HasPrefix(by.Policy, "Cluster") {
+		x.add("cluster-network-policy", by.Cure, "%s of %s denies %s to connect to %s", by.Rule, by.Policy, &x.Client, u.Address)
 		return
 	}
-	t.add("network-policy", fmt.Sprintf("add an %s rule for port %d to NetworkPolicy %s", direction, to.Port(), by.Policies[0].Key),
-		"NetworkPolicy %s does not allow %s to connect to %s", by.Policies[0].Key, &t.Client.Subject, to)
+	x.add("network-policy", by.Cure, "%s does not allow %s to connect to %s", by.Policy, &x.Client, u.Address)
+}
+
+// untranslated returns the outcome at an address that no service proxy translates and that is no Pod's:
+// policies may deny it, otherwise it is not known.
+func (t *try) untranslated() (outcome string) {
+	to := netip.AddrPortFrom(t.at.Addr, t.at.Port)
+	t.attempt.Endpoints = []Use{{Address: to.String(), Used: true, Weight: plan.DefaultWeight}}
+	t.verdict.Endpoints = []netip.AddrPort{to}
+	if t.policies() == TimedOut {
+		return TimedOut
+	}
+	return NotKnown
 }
 
 // wayInside returns how clients outside the cluster reach a Service.

@@ -27,6 +27,8 @@ type Settings struct {
 	Pods frontend.Pods
 	// PodCIDRs: Pods are recognized by the Node's ranges, not by Pods.
 	PodCIDRs bool
+	// Resolvers are addresses at which the node agent answers DNS on port 53.
+	Resolvers []netip.Addr
 }
 
 // nodeOf returns the node of a name for the plan. Without its Node object, it has a name only.

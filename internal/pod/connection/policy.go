@@ -1,0 +1,316 @@
+package connection
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/lint"
+	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/policy/semantics"
+)
+
+// Ruling is what policies decide on one direction of a connection to an endpoint.
+type Ruling struct {
+	Allowed bool `json:"allowed"`
+	// Policy is the NetworkPolicy or ClusterNetworkPolicy that decides, and Rule the path of its rule.
+	// Without a Policy nothing restricts the direction; without a Rule no rule of the NetworkPolicies
+	// that apply allows it, and Policy is the first of them.
+	Policy string `json:"policy,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+	// Why is the reason in a clause.
+	Why string `json:"why"`
+	// Policies are the NetworkPolicies that apply, by name.
+	Policies []string `json:"policies,omitempty"`
+	// Nearest is the rule that comes nearest to allowing a denied connection.
+	Nearest *Nearest `json:"nearest,omitempty"`
+	// Cure is how to allow a denied connection.
+	Cure string `json:"cure,omitempty"`
+	// Audit is what policies in audit mode would deny, in a clause each.
+	Audit []string `json:"audit,omitempty"`
+	// Kernel is what the node's kernel does; nil if it was not to be asked.
+	Kernel *KernelRuling `json:"kernel,omitempty"`
+}
+
+// Nearest is a rule of a NetworkPolicy, and what of a connection it does not match.
+type Nearest struct {
+	Policy   string `json:"policy"`
+	Rule     string `json:"rule"`
+	Mismatch string `json:"mismatch"`
+}
+
+// KernelRuling is what the kernel of a node does with the first packet of a connection.
+type KernelRuling struct {
+	Allowed bool `json:"allowed"`
+	// Reason is that of the rule which decides; empty without one.
+	Reason string `json:"reason,omitempty"`
+	// Unread is why it is not known.
+	Unread string `json:"unread,omitempty"`
+}
+
+// KernelJudge judges connections by the policies in the kernel of a node.
+type KernelJudge struct {
+	Node string
+	// Judge returns what the kernel does in one direction. Its error says, for users, why that is not known.
+	Judge func(Flow) (KernelRuling, error)
+}
+
+// Flow is the first packet of a connection, after its destination is translated.
+type Flow struct {
+	Direction ruleset.Direction
+	From, To  netip.Addr
+	Protocol  ruleset.Protocol
+	Port      uint16
+}
+
+// The verdicts on a connection. Some: some of its endpoints may be reached.
+const (
+	Allowed = "allowed"
+	Denied  = "denied"
+	Some    = "partly denied"
+)
+
+// flow is a connection to one endpoint for which rulings are made.
+type flow struct {
+	from, to *semantics.End
+	// source is from as to sees it, which is a node if that masquerades the connection.
+	source *semantics.End
+	port   cluster.Port
+	// virtual are the addresses through which the client reaches to.
+	virtual []netip.Addr
+}
+
+// judge returns the rulings on a connection to an endpoint, nil for the ingress of what is no Pod.
+func (x *explainer) judge(f *flow) (out, in *Ruling) {
+	if f.from.Namespace != "" {
+		v := x.set().Egress(f.from, f.to, f.port, f.virtual...)
+		out = x.rulingOf(f, &v, ruleset.Egress)
+	}
+	if f.to.Namespace != "" {
+		v := x.set().Ingress(f.to, f.source, f.port)
+		in = x.rulingOf(f, &v, ruleset.Ingress)
+	}
+	return out, in
+}
+
+// set returns the policies of the cluster.
+func (x *explainer) set() *semantics.Set {
+	if x.policies == nil {
+		x.policies = semantics.NewSet(x.View)
+	}
+	return x.policies
+}
+
+// client returns the client as policies see it at an address of a family: the family of none is any.
+// It returns nil if it is not known.
+func (x *explainer) client(at netip.Addr) *semantics.End {
+	c := &x.Client
+	switch {
+	case c.Place == InPod:
+		e := lint.EndOf(&c.Subject)
+		e.Addrs = slices.DeleteFunc(slices.Clone(e.Addrs), func(a netip.Addr) bool {
+			return at.IsValid() && cluster.FamilyOf(a) != cluster.FamilyOf(at)
+		})
+		return e
+	case c.Place == OnNode:
+		e := &semantics.End{Node: c.Node}
+		if c.Addr.IsValid() {
+			e.Addrs = []netip.Addr{c.Addr}
+		}
+		return e
+	case c.Addr.IsValid():
+		return narrowed(semantics.EndAt(x.View, c.Addr), c.Addr)
+	}
+	return nil
+}
+
+// narrowed returns an end with one of its addresses only, which is the one that packets have.
+func narrowed(e *semantics.End, addr netip.Addr) *semantics.End {
+	e.Addrs = []netip.Addr{addr}
+	return e
+}
+
+// rulingOf words a verdict.
+func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction) *Ruling {
+	r := &Ruling{Allowed: v.Allowed}
+	for _, p := range v.Policies {
+		r.Policies = append(r.Policies, p.String())
+	}
+	for i := range v.Audit {
+		r.Audit = append(r.Audit, auditText(&v.Audit[i], d))
+	}
+	field := "spec." + directionName(d)
+	switch p := v.Decider.Policy; {
+	case p != nil:
+		r.Policy, r.Rule = "ClusterNetworkPolicy "+p.Name, ruleName(field, v.Decider.Rule)
+		r.Why = fmt.Sprintf("%s of %s (tier %s, priority %d) denies it", r.Rule, r.Policy, p.Tier, p.Priority)
+		if v.Allowed {
+			r.Why = fmt.Sprintf("%s of %s (tier %s, priority %d) accepts it", r.Rule, r.Policy, p.Tier, p.Priority)
+		} else {
+			r.Cure = fmt.Sprintf("change %s of %s, or have a rule before it that accepts", r.Rule, r.Policy)
+		}
+	case v.Exception != semantics.NoException:
+		r.Why = exceptions[v.Exception]
+	case v.Rule.Policy != nil:
+		r.Policy, r.Rule = "NetworkPolicy "+v.Rule.Policy.String(), ruleName(field, v.Rule.Rule)
+		r.Why = fmt.Sprintf("%s of %s allows it", r.Rule, r.Policy)
+	case v.Allowed && len(v.Audit) > 0:
+		r.Why = "only policies in audit mode restrict it"
+	case v.Allowed:
+		r.Why = "no policy restricts it"
+	default:
+		r.Policy = "NetworkPolicy " + r.Policies[0]
+		r.Why = "no rule of " + r.Policy + " allows it"
+		if len(r.Policies) > 1 {
+			r.Why = "no rule of NetworkPolicies " + strings.Join(r.Policies, ", ") + " allows it"
+		}
+		r.near(f, v.Nearest, d)
+	}
+	r.Kernel = x.kernelRuling(f, d)
+	return r
+}
+
+// exceptions are why policies do not apply.
+var exceptions = map[semantics.Exception]string{
+	semantics.HostNetwork: "policies do not apply to Pods in the network of their node",
+	semantics.OwnNode:     "a Pod and its own node may always connect",
+	semantics.Itself:      "a Pod may connect to itself",
+}
+
+func directionName(d ruleset.Direction) string {
+	if d == ruleset.Egress {
+		return "egress"
+	}
+	return "ingress"
+}
+
+func ruleName(field string, rule int) string { return fmt.Sprintf("%s[%d]", field, rule) }
+
+// auditText says what a policy in audit mode would deny.
+func auditText(d *semantics.Denial, direction ruleset.Direction) string {
+	if p := d.Decider.Policy; p != nil {
+		rule := ruleName("spec."+directionName(direction), d.Decider.Rule)
+		return fmt.Sprintf("%s of ClusterNetworkPolicy %s would deny it, without audit mode", rule, p.Name)
+	}
+	return fmt.Sprintf("NetworkPolicy %s would deny it, without audit mode", strings.Join(semantics.PolicyNames(d.Policies), ", "))
+}
+
+// near adds the nearest rule and the cure of a connection that no rule of NetworkPolicies allows.
+func (r *Ruling) near(f *flow, n semantics.NearestRule, d ruleset.Direction) {
+	direction, peer, peers := directionName(d), f.to, "to"
+	if d == ruleset.Ingress {
+		peer, peers = f.source, "from"
+	}
+	port := portText(f.port)
+	if n.Policy == nil || n.Mismatch == semantics.Both {
+		r.Cure = fmt.Sprintf("add an %s rule for port %d to %s", direction, f.port.Number, r.Policy)
+		return
+	}
+	r.Nearest = &Nearest{Policy: "NetworkPolicy " + n.Policy.String(), Rule: ruleName("spec."+direction, n.Rule)}
+	of := r.Nearest.Rule + " of " + r.Nearest.Policy
+	switch n.Mismatch {
+	case semantics.Ports:
+		r.Nearest.Mismatch = "it matches the peer, but not port " + port
+		r.Cure = fmt.Sprintf("add port %s to the ports of %s", port, of)
+	case semantics.VirtualIPs:
+		r.Nearest.Mismatch = "its ipBlock has the address of the Service, which is translated to the endpoint before policies apply"
+		r.Cure = fmt.Sprintf("add the Pods of the Service to %s of %s: %s", peers, of, selecting(peer))
+	default:
+		r.Nearest.Mismatch = "it matches port " + port + ", but not the peer"
+		r.Cure = fmt.Sprintf("add the peer to %s of %s: %s", peers, of, selecting(peer))
+	}
+}
+
+// portText returns a port as in "80/tcp".
+func portText(p cluster.Port) string {
+	return strconv.Itoa(int(p.Number)) + "/" + strings.ToLower(string(p.Protocol))
+}
+
+// mostLabels is the maximum number of labels in a cure.
+const mostLabels = 4
+
+// generated are labels that controllers add to Pods, for themselves.
+var generated = []string{
+	"pod-template-hash", "controller-revision-hash", "pod-template-generation", "controller-uid",
+	"batch.kubernetes.io/controller-uid", "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index",
+}
+
+// selecting says what selects a peer.
+func selecting(e *semantics.End) string {
+	if e.Namespace == "" || e.HostNetwork {
+		if len(e.Addrs) == 0 {
+			return "an ipBlock with its address"
+		}
+		return "an ipBlock with " + e.Addrs[0].String()
+	}
+	var labels []string
+	for name, value := range e.Labels {
+		if !slices.Contains(generated, name) {
+			labels = append(labels, name+": "+strconv.Quote(value))
+		}
+	}
+	slices.Sort(labels)
+	labels = labels[:min(len(labels), mostLabels)]
+	return fmt.Sprintf("namespaceSelector {matchLabels: {kubernetes.io/metadata.name: %s}} and podSelector {matchLabels: {%s}}",
+		e.Namespace, strings.Join(labels, ", "))
+}
+
+// kernelRuling asks the kernel of the node that judges a direction; nil if none is to be asked.
+func (x *explainer) kernelRuling(f *flow, d ruleset.Direction) *KernelRuling {
+	if x.Judge == nil {
+		return nil
+	}
+	own := f.from
+	if d == ruleset.Ingress {
+		own = f.to
+	}
+	switch {
+	case own.HostNetwork:
+		return nil
+	case own.Node != x.Judge.Node:
+		return &KernelRuling{Unread: fmt.Sprintf("this is node %s, and the Pod is on node %s", x.Judge.Node, own.Node)}
+	case len(f.source.Addrs) == 0 || len(f.to.Addrs) == 0:
+		return &KernelRuling{Unread: "the addresses are not known"}
+	}
+	protocol := map[cluster.Protocol]ruleset.Protocol{
+		cluster.TCP: ruleset.TCP, cluster.UDP: ruleset.UDP, cluster.SCTP: ruleset.SCTP,
+	}[f.port.Protocol]
+	k, err := x.Judge.Judge(Flow{
+		Direction: d, From: f.source.Addrs[0], To: f.to.Addrs[0], Protocol: protocol, Port: f.port.Number,
+	})
+	if err != nil {
+		return &KernelRuling{Unread: err.Error()}
+	}
+	return &k
+}
+
+// verdict returns the verdict on all endpoints that were judged; empty if none was.
+func (e *Explanation) verdict() (verdict string) {
+	for i := range e.Attempts {
+		for j := range e.Attempts[i].Endpoints {
+			of := e.Attempts[i].Endpoints[j].verdict()
+			switch {
+			case of == "" || of == verdict:
+			case verdict == "":
+				verdict = of
+			default:
+				return Some
+			}
+		}
+	}
+	return verdict
+}
+
+// verdict returns the verdict on an endpoint; empty if it was not judged.
+func (u *Use) verdict() string {
+	switch {
+	case u.Egress == nil && u.Ingress == nil:
+		return ""
+	case u.Egress != nil && !u.Egress.Allowed, u.Ingress != nil && !u.Ingress.Allowed:
+		return Denied
+	}
+	return Allowed
+}

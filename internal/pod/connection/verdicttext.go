@@ -1,0 +1,167 @@
+package connection
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"portolan.dev/portolan/internal/pod/explain"
+)
+
+// WriteVerdict prints what policies decide: the verdict, then why, then what would help.
+func (e *Explanation) WriteVerdict(w io.Writer) error {
+	var b strings.Builder
+	what := e.From + " to " + e.Target
+	switch {
+	case e.Verdict == "":
+		fmt.Fprintf(&b, "%s: %s\n", e.Outcome, what)
+	case e.Outcome == Refused: // by another address
+		fmt.Fprintf(&b, "%s by policies, but %s: %s\n", e.Verdict, e.Outcome, what)
+	default:
+		fmt.Fprintf(&b, "%s: %s\n", e.Verdict, what)
+	}
+	for i := range e.Attempts {
+		e.Attempts[i].writeRulings(&b)
+	}
+	if cures := e.cures(); len(cures) > 0 {
+		b.WriteString("\n")
+		for _, cure := range cures {
+			fmt.Fprintf(&b, "cure: %s\n", cure)
+		}
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(w, explain.Plain(strings.TrimSuffix(line, "\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsAllowed reports whether policies allow the client every endpoint that it may get, and nothing else
+// is known to prevent the connection.
+func (e *Explanation) IsAllowed() bool {
+	return e.Verdict == Allowed && (e.Outcome == Connected || e.Outcome == NotKnown) || e.Verdict == "" && e.Connects()
+}
+
+// cures returns what would help, each once. If policies do not deny it, that is why there is no
+// connection, if there is none.
+func (e *Explanation) cures() (cures []string) {
+	seen := make(map[string]bool)
+	add := func(text string) {
+		if text != "" && !seen[text] {
+			seen[text] = true
+			cures = append(cures, text)
+		}
+	}
+	for i := range e.Attempts {
+		for _, u := range e.Attempts[i].Endpoints {
+			for _, r := range []*Ruling{u.Egress, u.Ingress} {
+				if r != nil {
+					add(r.Cure)
+				}
+			}
+		}
+	}
+	for _, d := range e.Diagnoses {
+		if !seen[d.Cure] {
+			add(d.Cure + " (" + d.Why + ")")
+		}
+	}
+	return cures
+}
+
+// writeRulings prints the endpoints of an attempt that were judged: those with the same rulings once.
+func (a *Attempt) writeRulings(b *strings.Builder) {
+	var order []string
+	endpoints := make(map[string][]string)
+	for i := range a.Endpoints {
+		u := &a.Endpoints[i]
+		if u.verdict() == "" {
+			continue
+		}
+		text := u.rulings()
+		if endpoints[text] == nil {
+			order = append(order, text)
+		}
+		endpoints[text] = append(endpoints[text], u.name())
+	}
+	if len(order) == 0 {
+		return
+	}
+	if a.Service != "" {
+		fmt.Fprintf(b, "\n%s is %s address of Service %s\n", a.Address, withArticle(a.Kind), a.Service)
+	} else {
+		b.WriteString("\n")
+	}
+	for _, text := range order {
+		names := endpoints[text]
+		if more := len(names) - mostNamed; more > 0 {
+			names = append(names[:mostNamed:mostNamed], fmt.Sprintf("%d more", more))
+		}
+		fmt.Fprintf(b, "%s: %s", strings.Join(names, ", "), text)
+	}
+}
+
+// mostNamed is the maximum number of endpoints with the same rulings that are listed.
+const mostNamed = 5
+
+// name returns the endpoint with its Pod.
+func (u *Use) name() string {
+	switch {
+	case u.Pod != "" && u.Node != "":
+		return fmt.Sprintf("%s (Pod %s, node %s)", u.Address, u.Pod, u.Node)
+	case u.Pod != "":
+		return fmt.Sprintf("%s (Pod %s)", u.Address, u.Pod)
+	}
+	return u.Address
+}
+
+// rulings returns the verdict on an endpoint and those on both directions.
+func (u *Use) rulings() string {
+	var b strings.Builder
+	b.WriteString(u.verdict() + "\n")
+	if u.Egress != nil {
+		u.Egress.write(&b, "egress of the client")
+	}
+	if u.Ingress != nil {
+		u.Ingress.write(&b, "ingress of the Pod")
+	}
+	return b.String()
+}
+
+func (r *Ruling) write(b *strings.Builder, direction string) {
+	verdict := Denied
+	if r.Allowed {
+		verdict = Allowed
+	}
+	fmt.Fprintf(b, "  %s: %s: %s\n", direction, verdict, r.Why)
+	if r.Nearest != nil {
+		fmt.Fprintf(b, "    nearest: %s of %s: %s\n", r.Nearest.Rule, r.Nearest.Policy, r.Nearest.Mismatch)
+	}
+	for _, text := range r.Audit {
+		fmt.Fprintf(b, "    audit: %s\n", text)
+	}
+	if r.Kernel != nil {
+		r.Kernel.write(b, r.Allowed)
+	}
+}
+
+// write prints what the kernel does, and whether that is as it should be.
+func (k *KernelRuling) write(b *strings.Builder, allowed bool) {
+	switch {
+	case k.Unread != "":
+		fmt.Fprintf(b, "    kernel: not read: %s\n", k.Unread)
+		return
+	case k.Allowed:
+		b.WriteString("    kernel: lets it pass")
+	default:
+		b.WriteString("    kernel: drops it")
+	}
+	if k.Reason != "" {
+		fmt.Fprintf(b, " (%s)", k.Reason)
+	}
+	if k.Allowed != allowed {
+		b.WriteString(", which differs from the model")
+	}
+	b.WriteString("\n")
+}

@@ -136,7 +136,7 @@ func (f *sourceFlags) reading(c config.Config, scope source.Scope) (source.Confi
 	namespace, err := f.defaultNamespace(c)
 	return source.Config{
 		Settings: c, Scope: scope, Context: f.access.context, Patience: time.Duration(f.access.patience),
-		Fallback: []string{namespace},
+		Fallback: []string{namespace}, Also: f.also,
 	}, err
 }
 

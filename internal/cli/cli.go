@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
@@ -94,6 +95,8 @@ type sourceFlags struct {
 	kubeconf  string
 	zones     []string
 	access    accessFlags // of commands that read a cluster once
+	// also are kinds of custom resources that a command reads, if the cluster has them.
+	also []cluster.Kind
 	// parse parses the file config; nil is config.Parse.
 	parse func(path string, text []byte) (config.Config, error)
 }

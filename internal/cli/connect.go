@@ -198,6 +198,7 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 	if err != nil {
 		return nil, err
 	}
+	f.pod.source.also = []cluster.Kind{cluster.KindClusterNetworkPolicy}
 	if f.kernel {
 		settings, err := f.pod.source.read()
 		if err != nil {

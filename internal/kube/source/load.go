@@ -96,10 +96,10 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 	return l, nil
 }
 
-// allKinds returns all kinds, but those of custom resources only if answers depend on them:
-// the rights to read them are granted with the settings that need them.
+// allKinds returns all kinds, but those of custom resources only if answers depend on them, or the
+// command does: the rights to read them are granted with the settings that need them.
 func (s *Source) allKinds() []cluster.Kind {
-	needs, all := s.cfg.Needs(), make([]cluster.Kind, 0, len(object.Kinds))
+	needs, all := append(slices.Clone(s.cfg.Needs()), s.cfg.Also...), make([]cluster.Kind, 0, len(object.Kinds))
 	for _, k := range object.Kinds {
 		if !k.Custom || slices.Contains(needs, k.Model) {
 			all = append(all, k.Model)

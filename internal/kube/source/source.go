@@ -77,6 +77,8 @@ type Config struct {
 	// namespaces.
 	Fallback []string
 
+	// Also are kinds of custom resources that Load reads besides those of the scope Whole.
+	Also []cluster.Kind
 	// Needs returns the kinds to read; nil means all kinds of the scope.
 	Needs func() []cluster.Kind
 	// Between, if not nil, is called between objects when many arrive at once, so that

@@ -2,6 +2,7 @@ package connection
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -64,7 +65,7 @@ func (t Target) String() string {
 	if t.Port == "" {
 		return t.Host
 	}
-	return t.Host + ":" + t.Port + "/" + t.Protocol.String()
+	return net.JoinHostPort(t.Host, t.Port) + "/" + t.Protocol.String()
 }
 
 // Request is the input of Explain.
@@ -101,6 +102,8 @@ type Explanation struct {
 	// Verdict is what policies decide on the endpoints that the client may get: Allowed, Denied or Some;
 	// empty if there is nothing to decide on.
 	Verdict string `json:"verdict,omitempty"`
+	// Note is what the verdict assumes; empty if nothing.
+	Note string `json:"note,omitempty"`
 	// Outcome is that of the first attempt that connects, else of the first.
 	Outcome   string              `json:"outcome"`
 	Diagnoses []explain.Diagnosis `json:"diagnoses"`
@@ -187,7 +190,7 @@ func Explain(r *Request) *Explanation {
 			x.e.Outcome = a.Outcome
 		}
 	}
-	if len(x.e.Attempts) == 0 {
+	if len(x.e.Attempts) == 0 && x.e.Outcome == "" {
 		x.e.Outcome = NotKnown
 	}
 	return x.e

@@ -127,6 +127,8 @@ func (x *explainer) unresolved() {
 		a.Outcome, x.e.Outcome = TimedOut, TimedOut
 		x.e.Diagnoses = x.e.Diagnoses[:0]
 		x.denied(&u)
+	} else {
+		x.e.Note = "no address of " + x.Target.Host + " is known: rules about networks count in favor of the connection; --live looks it up"
 	}
 	x.e.Attempts = append(x.e.Attempts, a)
 	x.e.Verdict = x.e.verdict()
@@ -155,8 +157,10 @@ func (t *try) toResolver() (outcome string) {
 			to.Labels = dns.Service.Selector
 		}
 		f := &flow{from: from, to: to, source: from, port: port}
-		u.Egress, u.Ingress = t.rulingOf(f, &r.Egress, ruleset.Egress), t.rulingOf(f, &r.Ingress, ruleset.Ingress)
-		if u.verdict() == Denied {
+		if r.Allowed() {
+			u.Egress = &Ruling{Allowed: true, Why: "the agent answers for the Pods of the cluster DNS, which policies allow"}
+		} else {
+			u.Egress, u.Ingress = t.rulingOf(f, &r.Egress, ruleset.Egress), t.rulingOf(f, &r.Ingress, ruleset.Ingress)
 			outcome = TimedOut
 			t.denied(&u)
 		}

@@ -23,6 +23,9 @@ func (e *Explanation) WriteVerdict(w io.Writer) error {
 	for i := range e.Attempts {
 		e.Attempts[i].writeRulings(&b)
 	}
+	if e.Note != "" {
+		fmt.Fprintf(&b, "\nnote: %s\n", e.Note)
+	}
 	if cures := e.cures(); len(cures) > 0 {
 		b.WriteString("\n")
 		for _, cure := range cures {
@@ -43,8 +46,7 @@ func (e *Explanation) IsAllowed() bool {
 	return e.Verdict == Allowed && (e.Outcome == Connected || e.Outcome == NotKnown) || e.Verdict == "" && e.Connects()
 }
 
-// cures returns what would help, each once. If policies do not deny it, that is why there is no
-// connection, if there is none.
+// cures returns what would help, each once, if there is no connection.
 func (e *Explanation) cures() (cures []string) {
 	seen := make(map[string]bool)
 	add := func(text string) {
@@ -63,7 +65,7 @@ func (e *Explanation) cures() (cures []string) {
 		}
 	}
 	for _, d := range e.Diagnoses {
-		if !seen[d.Cure] {
+		if !e.IsAllowed() && !seen[d.Cure] {
 			add(d.Cure + " (" + d.Why + ")")
 		}
 	}

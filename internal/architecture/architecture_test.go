@@ -61,6 +61,7 @@ var arrows = []arrow{
 	{"cli", "dns/respond", "asks without a socket"},
 	{"cli", "dns/zone", "prints records"},
 	{"cli", "migrate", "serves and prints other programs' settings"},
+	{"cli", "policy/diff", "prints which connections open or close"},
 	{"cli", "ops/admin", "names the dumps of a process"},
 	{"cli", "pod", "prints what Pods see"},
 	{"cli", "support/suggest", "suggests rules for misspelled ones"},

@@ -232,6 +232,9 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 		pods, namespace = c.pods, c.subject.Namespace
 	}
 	q.Client = client
+	if f.to != "" && !pods.KnowsPolicies() {
+		return nil, errPoliciesUnread
+	}
 	if err := to.in(pods, namespace, &q); err != nil {
 		return nil, err
 	}

@@ -1,14 +1,191 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/kube/source"
+	"portolan.dev/portolan/internal/policy/diff"
+)
 
 func newPolicy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Find out what NetworkPolicies change",
 		Long:  `Find out what NetworkPolicies and ClusterNetworkPolicies change.`,
+		Example: `  portolan policy diff policies --manifests examples/shop
+  portolan policy diff -f policies`,
 	}
 	group(cmd)
-	cmd.AddCommand()
+	cmd.AddCommand(newPolicyDiff())
 	return cmd
+}
+
+// policyDiffFlags are the flags of the command policy diff.
+type policyDiffFlags struct {
+	source sourceFlags
+	files  []string
+	prune  bool
+	format output
+}
+
+func newPolicyDiff() *cobra.Command {
+	var flags policyDiffFlags
+	cmd := &cobra.Command{
+		Use:   "diff PATH...",
+		Short: "Print which connections open or close if manifests are applied",
+		Long: `Print which connections between Pods, nodes and addresses outside the cluster open
+or close if manifests are applied to the cluster, or to the manifests that
+--manifests names. Each PATH is a file, a directory, or - for standard input.
+
+Each line has connections that a policy opens or closes: from which Pods, by their
+labels, to which, at which ports, and what decides after the change. NetworkPolicies,
+ClusterNetworkPolicies, labels of Namespaces and Pods, and templates of workloads
+count. Pods that are new are compared as if they had been there before.
+
+Like kubectl diff, it deletes nothing, and the exit status is 0 without a
+difference, 1 with one, and 2 after an error.`,
+		Example: `  portolan policy diff policies --manifests examples/shop
+  kubectl kustomize overlays/prod | portolan policy diff -
+  portolan policy diff -f policies --prune -o json`,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return flags.run(cmd, args) },
+	}
+	flags.source.addRead(cmd)
+	cmd.Flags().StringArrayVarP(
+		&flags.files, "filename", "f", nil, "apply the manifests in this file or directory `PATH`, repeatable; - is standard input",
+	)
+	cmd.Flags().BoolVar(&flags.prune, "prune", false, "as if the policies that the manifests do not have were deleted")
+	flags.format.add(cmd)
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	return cmd
+}
+
+func (f *policyDiffFlags) run(cmd *cobra.Command, args []string) error {
+	paths := append(f.files, args...)
+	if len(paths) == 0 {
+		return fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
+	}
+	if err := f.format.check(); err != nil {
+		return err
+	}
+	f.source.also = []cluster.Kind{cluster.KindClusterNetworkPolicy}
+	settings, err := f.source.readOnce()
+	if err != nil {
+		return err
+	}
+	namespace, err := f.source.defaultNamespace(settings)
+	if err != nil {
+		return err
+	}
+	manifests, err := readManifests(cmd, paths, namespace)
+	if err != nil {
+		return err
+	}
+	manifests.Prune = f.prune
+	l, err := load(cmd, &f.source, source.Whole)
+	if err != nil {
+		return err
+	}
+	changes, err := l.compare(manifests)
+	switch {
+	case err != nil:
+		return err
+	case f.format == "json":
+		err = printJSON(cmd.OutOrStdout(), changes)
+	default:
+		err = diff.WriteText(cmd.OutOrStdout(), changes)
+	}
+	if err == nil && len(changes) > 0 {
+		return errNegative
+	}
+	return err
+}
+
+// compare returns the connections that open or close if manifests are applied to the cluster.
+func (l *onceCluster) compare(m diff.Manifests) (changes []diff.Change, err error) {
+	l.store.View(func(v *cluster.View) {
+		if !v.Loaded(cluster.KindNetworkPolicy) {
+			err = errPoliciesUnread
+			return
+		}
+		diff.Apply(v, m).View(func(applied *cluster.View) { changes = diff.Compare(v, applied) })
+	})
+	return changes, err
+}
+
+// errPoliciesUnread is the error of commands that depend on NetworkPolicies.
+var errPoliciesUnread = errors.New("the NetworkPolicies of the cluster could not be read")
+
+// readManifests reads the objects that manifests declare. Those without a namespace are in the given one.
+func readManifests(cmd *cobra.Command, paths []string, namespace string) (m diff.Manifests, err error) {
+	store := cluster.NewStore()
+	s, err := source.New(source.Config{
+		Settings: config.Default(), Scope: source.Whole, Store: store, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return m, err
+	}
+	loaded, err := s.LoadFiles(source.Files{Paths: paths, Stdin: cmd.InOrStdin()})
+	if err != nil {
+		return m, err
+	}
+	printProblems(loaded.Problems, cmd.ErrOrStderr())
+	for _, p := range loaded.Problems {
+		if p.Rejected {
+			return m, errors.New("the manifests have objects that cannot be read")
+		}
+	}
+	store.View(func(v *cluster.View) {
+		for _, k := range cluster.Kinds() {
+			for o := range v.Objects(k) {
+				declared := loaded.Declared(k, o.Ref().Key)
+				if declared == nil {
+					continue // a Namespace that only its objects name
+				}
+				if !namesNamespace(declared) {
+					o = movedTo(o, namespace)
+				}
+				m.Objects = append(m.Objects, o)
+			}
+		}
+	})
+	return m, nil
+}
+
+// namesNamespace reports whether an object, in JSON, has a namespace.
+func namesNamespace(object []byte) bool {
+	var o struct {
+		Metadata struct {
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	return json.Unmarshal(object, &o) == nil && o.Metadata.Namespace != ""
+}
+
+// movedTo returns an object in another namespace, if it is of a kind that policies depend on.
+func movedTo(o cluster.Object, namespace string) cluster.Object {
+	switch o := o.(type) {
+	case *cluster.NetworkPolicy:
+		moved := *o
+		moved.Namespace = namespace
+		return &moved
+	case *cluster.Pod:
+		moved := *o
+		moved.Namespace = namespace
+		return &moved
+	case *cluster.Workload:
+		moved := *o
+		moved.Namespace = namespace
+		return &moved
+	}
+	return o
 }

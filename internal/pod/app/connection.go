@@ -56,6 +56,12 @@ func (i *Inspector) HasNode(name string) (has bool) {
 	return has
 }
 
+// KnowsPolicies reports whether the NetworkPolicies of the cluster were read.
+func (i *Inspector) KnowsPolicies() (known bool) {
+	i.store.View(func(v *cluster.View) { known = v.Loaded(cluster.KindNetworkPolicy) })
+	return known
+}
+
 // Connection is the input of Connect.
 type Connection struct {
 	Target connection.Target

@@ -357,3 +357,37 @@ func portsAllow(ports []cluster.PolicyPort, to *End, port cluster.Port) bool {
 		return p.Number == 0 || p.Number <= port.Number && port.Number <= p.End
 	})
 }
+
+// NamespaceLabels returns the labels of a namespace, including that with its name. It need not be in the model.
+func (s *Set) NamespaceLabels(namespace string) map[string]string { return s.labelsOf(namespace) }
+
+// Applying are the policies that apply to the connections of a Pod in one direction.
+type Applying struct {
+	Policies []*cluster.NetworkPolicy
+	Tiers    []*cluster.ClusterNetworkPolicy
+}
+
+// EgressOf returns the policies that apply to the egress of a Pod.
+func (s *Set) EgressOf(e *End) Applying { return s.applying(egress, e) }
+
+// IngressOf returns the policies that apply to the ingress of a Pod.
+func (s *Set) IngressOf(e *End) Applying { return s.applying(ingress, e) }
+
+func (s *Set) applying(d direction, e *End) (a Applying) {
+	if e.HostNetwork {
+		return a
+	}
+	for _, p := range s.policies[e.Namespace] {
+		if (d == egress && p.Egress || d == ingress && p.Ingress) && p.Pods.Selects(e.Labels) {
+			a.Policies = append(a.Policies, p)
+		}
+	}
+	for _, tier := range []cluster.Tier{cluster.AdminTier, cluster.BaselineTier} {
+		for _, p := range s.tiers[tier] {
+			if len(d.tierRules(p)) > 0 && s.selects(&p.Subject, e) {
+				a.Tiers = append(a.Tiers, p)
+			}
+		}
+	}
+	return a
+}

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -66,9 +67,12 @@ func applied(tx *cluster.Tx, o cluster.Object) cluster.Object {
 			return &changed
 		}
 	case *cluster.Pod:
-		if old := tx.Pod(o.Key); old != nil && len(o.IPs) == 0 {
-			changed := *old
-			changed.Labels, changed.Spec = o.Labels, o.Spec
+		if old := tx.Pod(o.Key); old != nil {
+			changed := *o
+			changed.Node = cmp.Or(old.Node, o.Node)
+			if len(o.IPs) == 0 {
+				changed.IPs, changed.Finished = old.IPs, old.Finished
+			}
 			return &changed
 		}
 	case *cluster.Workload:

@@ -245,8 +245,11 @@ func (c *classes) addPods(was, is *cluster.View) {
 
 // addPod adds a Pod, or the Pods of a template. Pods in the network of their node are the node.
 func (c *classes) addPod(then, now *semantics.End, name string, several bool) {
-	if now.HostNetwork {
+	switch {
+	case now.HostNetwork:
 		return
+	case then.HostNetwork: // its address is another, so it is new
+		then = now
 	}
 	c.notePorts(then)
 	c.notePorts(now)

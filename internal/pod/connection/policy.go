@@ -216,7 +216,7 @@ func (r *Ruling) near(f *flow, n semantics.NearestRule, d ruleset.Direction) {
 		r.Nearest.Mismatch = "it matches the peer, but not port " + port
 		r.Cure = fmt.Sprintf("add port %s to the ports of %s", port, of)
 	case semantics.VirtualIPs:
-		r.Nearest.Mismatch = "its ipBlock has the address of the Service, which is translated to the endpoint before policies apply"
+		r.Nearest.Mismatch = "its ipBlock has the address of the Service, which is translated before policies apply"
 		r.Cure = fmt.Sprintf("add the Pods of the Service to %s of %s: %s", peers, of, selecting(peer))
 	default:
 		r.Nearest.Mismatch = "it matches port " + port + ", but not the peer"

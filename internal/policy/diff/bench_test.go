@@ -3,6 +3,7 @@ package diff
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"testing"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -14,7 +15,7 @@ func largeCluster() *cluster.Store {
 	store.Update(func(tx *cluster.Tx) {
 		for n := range 100 {
 			namespace := fmt.Sprintf("team-%d", n)
-			tx.Put(&cluster.Namespace{Name: namespace, Labels: map[string]string{"zone": fmt.Sprint(n % 7)}})
+			tx.Put(&cluster.Namespace{Name: namespace, Labels: map[string]string{"zone": strconv.Itoa(n % 7)}})
 			addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})
 			tx.Put(&cluster.Node{Name: namespace, Addresses: []netip.Addr{addr}})
 			for i := range 100 {
@@ -41,7 +42,7 @@ func largePolicy(namespace string, i int, port uint16) *cluster.NetworkPolicy {
 	}
 	port += uint16(i)
 	ports := []cluster.PolicyPort{{Protocol: cluster.TCP, Number: port, End: port}, {Protocol: cluster.TCP, Name: "http"}}
-	zone := &cluster.Selector{Labels: map[string]string{"zone": fmt.Sprint(i % 7)}}
+	zone := &cluster.Selector{Labels: map[string]string{"zone": strconv.Itoa(i % 7)}}
 	block := netip.PrefixFrom(netip.AddrFrom4([4]byte{203, 0, byte(i), 0}), 24)
 	return &cluster.NetworkPolicy{
 		Key: cluster.Key{Namespace: namespace, Name: fmt.Sprintf("policy-%d", i)}, Pods: *app(i), Ingress: true, Egress: true,

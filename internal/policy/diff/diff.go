@@ -51,7 +51,7 @@ func Compare(was, is *cluster.View) []Change {
 	x.same = x.isSame(was, is)
 	all := every()
 	x.every = x.intern(&all)
-	c := &comparison{evaluator: x, differing: make(map[[2]*profile][]int)}
+	c := &comparison{evaluator: x, differing: make(map[[2]*profile][]int), decisions: make(map[decision]string)}
 	c.compare()
 	return c.changes()
 }
@@ -79,6 +79,7 @@ type comparison struct {
 	differing map[[2]*profile][]int
 	own       []profiles // of each class of Pods
 	cells     []cell
+	decisions map[decision]string
 }
 
 // profiles are those of a class of Pods, by side.
@@ -202,23 +203,42 @@ func (c *comparison) exists(from, to int) bool {
 	return true
 }
 
-// why returns what decides on a cell after the change: at the ends that decided otherwise before.
-func (c *comparison) why(of cell) (reasons []string) {
-	port := c.ports[of.ports].first()
-	add := func(own, peer int, d ruleset.Direction) {
-		var v [sides]semantics.Verdict
-		for s := range sides {
-			v[s] = c.verdict(s, d, c.ends[own].side(s), c.ends[peer].side(s), port)
-		}
-		if v[before].Allowed != v[after].Allowed {
-			reasons = append(reasons, reason(&v[after], d))
-		}
-	}
+// decision is one direction of connections at some ports: what decides on one of them decides on all.
+type decision struct {
+	of     [sides]*profile
+	groups [sides]int32
+	ports  int32
+}
+
+// why returns what decides on a cell after the change, for each direction: empty if nothing changed in it.
+func (c *comparison) why(of cell) (egress, ingress string) {
 	if of.from < c.pods {
-		add(of.from, of.to, ruleset.Egress)
+		egress = c.decides(of.from, of.to, c.own[of.from].egress, of.ports)
 	}
 	if of.to < c.pods {
-		add(of.to, of.from, ruleset.Ingress)
+		ingress = c.decides(of.to, of.from, c.own[of.to].ingress, of.ports)
 	}
-	return reasons
+	return egress, ingress
+}
+
+// decides returns what decides on the connections of a Pod with a peer in one direction after the
+// change; empty if it decides the same before.
+func (c *comparison) decides(own, peer int, of [sides]*profile, ports int32) string {
+	key := decision{of: of, ports: ports}
+	for s := range sides {
+		key.groups[s] = of[s].group[peer]
+	}
+	text, known := c.decisions[key]
+	if known {
+		return text
+	}
+	var v [sides]semantics.Verdict
+	for s := range sides {
+		v[s] = c.verdict(s, of[s].direction, c.ends[own].side(s), c.ends[peer].side(s), c.ports[ports].first())
+	}
+	if v[before].Allowed != v[after].Allowed {
+		text = reason(&v[after], of[after].direction)
+	}
+	c.decisions[key] = text
+	return text
 }

@@ -215,12 +215,11 @@ func atNode(e *semantics.End, node string) *semantics.End {
 // addPods adds the Pods, and the workloads without any. Those that are new count as if they had been
 // there before, so that they only differ by what policies do.
 func (c *classes) addPods(was, is *cluster.View) {
-	byNamespace := make(map[string][]*cluster.Pod)
+	had, has := byNamespace(was), byNamespace(is)
 	for _, p := range slices.SortedFunc(is.Pods(), func(a, b *cluster.Pod) int { return a.Compare(b.Key) }) {
 		if p.Finished {
 			continue
 		}
-		byNamespace[p.Namespace] = append(byNamespace[p.Namespace], p)
 		now := semantics.EndOf(p)
 		then := now
 		if old := was.Pod(p.Key); old != nil {
@@ -230,17 +229,26 @@ func (c *classes) addPods(was, is *cluster.View) {
 	}
 	for _, k := range cluster.WorkloadKinds() {
 		for _, w := range slices.SortedFunc(is.Workloads(k), func(a, b *cluster.Workload) int { return a.Compare(b.Key) }) {
-			if slices.ContainsFunc(byNamespace[w.Namespace], func(p *cluster.Pod) bool { return owns(w, p) }) {
+			then, present := w, has
+			if old := was.Workload(k, w.Key); old != nil {
+				then, present = old, had
+			}
+			if slices.ContainsFunc(present[w.Namespace], func(p *cluster.Pod) bool { return owns(then, p) }) {
 				continue
 			}
-			now := semantics.EndOfWorkload(w)
-			then := now
-			if old := was.Workload(k, w.Key); old != nil {
-				then = semantics.EndOfWorkload(old)
-			}
-			c.addPod(then, now, strings.ToLower(k.String())+"/"+w.Name, true)
+			name := strings.ToLower(k.String()) + "/" + w.Name
+			c.addPod(semantics.EndOfWorkload(then), semantics.EndOfWorkload(w), name, true)
 		}
 	}
+}
+
+// byNamespace returns the Pods by namespace.
+func byNamespace(v *cluster.View) map[string][]*cluster.Pod {
+	in := make(map[string][]*cluster.Pod)
+	for p := range v.Pods() {
+		in[p.Namespace] = append(in[p.Namespace], p)
+	}
+	return in
 }
 
 // addPod adds a Pod, or the Pods of a template. Pods in the network of their node are the node.

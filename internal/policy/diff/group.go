@@ -141,26 +141,18 @@ func reason(v *semantics.Verdict, d ruleset.Direction) string {
 // changes groups the cells: first those to the same end, then those from the same ends.
 func (c *comparison) changes() []Change {
 	type kind struct {
-		opens bool
-		ports int32
-		why   string
+		opens           bool
+		ports           int32
+		egress, ingress string // what decides
 	}
 	type column struct {
 		kind
 		to int
 	}
-	reasons := make(map[string][]string)
 	froms := make(map[column][]int)
-	texts := make(map[whyKey]string)
 	for _, cell := range c.cells {
-		key := c.whyKey(cell)
-		why, known := texts[key]
-		if !known {
-			list := c.why(cell)
-			why = strings.Join(list, "\n")
-			texts[key], reasons[why] = why, list
-		}
-		of := column{kind{cell.opens, cell.ports, why}, cell.to}
+		of := column{kind{opens: cell.opens, ports: cell.ports}, cell.to}
+		of.egress, of.ingress = c.why(cell)
 		froms[of] = append(froms[of], cell.from)
 	}
 	type group struct {
@@ -181,8 +173,8 @@ func (c *comparison) changes() []Change {
 		slices.Sort(to)
 		ports := &c.ports[g.ports]
 		change := Change{
-			Change: Closes, From: n.parties(lists[g.from]), To: n.parties(to), Ports: ports.list(), Why: reasons[g.why],
-			ports: ports.text(),
+			Change: Closes, From: n.parties(lists[g.from]), To: n.parties(to), Ports: ports.list(),
+			Why: slices.DeleteFunc([]string{g.egress, g.ingress}, func(why string) bool { return why == "" }), ports: ports.text(),
 		}
 		if g.opens {
 			change.Change = Opens
@@ -209,29 +201,6 @@ func sortChanges(all []Change) {
 	copy(all, in)
 }
 
-// whyKey is the same for cells that are decided for the same reasons.
-type whyKey struct {
-	opens  bool
-	ports  int32
-	own    profiles
-	groups [4]int32
-}
-
-func (c *comparison) whyKey(of cell) (k whyKey) {
-	k.opens, k.ports = of.opens, of.ports
-	for s := range sides {
-		if of.from < c.pods {
-			k.own.egress[s] = c.own[of.from].egress[s]
-			k.groups[s] = k.own.egress[s].group[of.to]
-		}
-		if of.to < c.pods {
-			k.own.ingress[s] = c.own[of.to].ingress[s]
-			k.groups[sides+s] = k.own.ingress[s].group[of.from]
-		}
-	}
-	return k
-}
-
 func joinNumbers(all []int) string {
 	var b []byte
 	for _, n := range all {
@@ -246,7 +215,8 @@ type naming struct {
 	// members are the Pods by namespace, and varying the labels by which these differ.
 	members map[string][]int
 	varying map[string][]string
-	// alike are the Pods of a namespace by their labels as they are printed.
+	// texts are the Pods as they are printed, and alike those of each text.
+	texts []string
 	alike map[string][]int
 	pods  int
 	count map[place]int
@@ -284,7 +254,8 @@ func newNaming(ends []*end, podCount int) *naming {
 	}
 	for i := range podCount {
 		p := n.podParty(i)
-		n.alike[p.String()] = append(n.alike[p.String()], i)
+		n.texts = append(n.texts, p.String())
+		n.alike[n.texts[i]] = append(n.alike[n.texts[i]], i)
 	}
 	return n
 }
@@ -338,15 +309,21 @@ func (n *naming) podParties(set []int, has map[int]bool, count int) (all []Party
 	if count == n.pods && count > 0 {
 		return []Party{{Kind: Pods}}
 	}
-	done := make(map[string]bool)
+	complete := func(of []int) bool { return !slices.ContainsFunc(of, func(j int) bool { return !has[j] }) }
+	done := make(map[string]bool) // namespaces and texts
 	for _, i := range set[:count] {
-		namespace := n.ends[i].after.Namespace
-		complete := func(of []int) bool { return !slices.ContainsFunc(of, func(j int) bool { return !has[j] }) }
+		namespace, text := n.ends[i].after.Namespace, n.texts[i]
+		if done[namespace] || done[text] {
+			continue
+		}
+		if complete(n.members[namespace]) {
+			done[namespace] = true
+			all = append(all, Party{Kind: Pods, Namespace: namespace})
+			continue
+		}
+		done[text] = true
 		p := n.podParty(i)
-		switch alike := n.alike[p.String()]; {
-		case complete(n.members[namespace]):
-			p = Party{Kind: Pods, Namespace: namespace}
-		case !complete(alike):
+		if alike := n.alike[text]; !complete(alike) {
 			for _, j := range alike {
 				if has[j] {
 					p.Names = append(p.Names, n.ends[j].members...)
@@ -354,10 +331,7 @@ func (n *naming) podParties(set []int, has map[int]bool, count int) (all []Party
 			}
 			slices.Sort(p.Names)
 		}
-		if text := p.String(); !done[text] {
-			done[text] = true
-			all = append(all, p)
-		}
+		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b Party) int { return cmp.Compare(a.String(), b.String()) })
 	return all

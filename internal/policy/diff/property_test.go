@@ -268,6 +268,7 @@ func TestEnumeration(t *testing.T) {
 }
 
 func compareAll(t *testing.T, seed uint64, was, is *cluster.View) (found int) {
+	t.Helper()
 	changes := Compare(was, is)
 	sets := [sides]*semantics.Set{semantics.NewSet(was), semantics.NewSet(is)}
 	allowed := func(s side, from, to *one, port cluster.Port) bool {

@@ -1,0 +1,138 @@
+package connection
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
+	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// policyStore returns a cluster in which only node n2, and Pods of app web at their IPv4 addresses, may
+// reach a Pod on node n1.
+func policyStore() *cluster.Store {
+	store := cluster.NewStore()
+	addr := netip.MustParseAddr
+	pod := func(name, node string, addrs ...netip.Addr) *cluster.Pod {
+		return &cluster.Pod{
+			Key: cluster.Key{Namespace: "shop", Name: name}, Node: node, IPs: addrs, Labels: map[string]string{"app": name},
+			Spec: &cluster.PodSpec{},
+		}
+	}
+	block := func(text string) cluster.PolicyPeer { return cluster.PolicyPeer{Block: netip.MustParsePrefix(text)} }
+	store.Update(func(tx *cluster.Tx) {
+		tx.Put(&cluster.Node{Name: "n1", Addresses: []netip.Addr{addr("192.0.2.1")}, InternalIPs: []netip.Addr{addr("192.0.2.1")}})
+		tx.Put(&cluster.Node{Name: "n2", Addresses: []netip.Addr{addr("192.0.2.2")}, InternalIPs: []netip.Addr{addr("192.0.2.2")}})
+		tx.Put(pod("db", "n1", addr("10.244.1.3"), addr("fd00::3")))
+		tx.Put(pod("web", "n2", addr("10.244.2.2"), addr("fd00::2")))
+		port := cluster.Port{Name: "sql", Protocol: cluster.TCP, Number: 5432}
+		tx.Put(&cluster.Service{
+			Key: cluster.Key{Namespace: "shop", Name: "db"}, Ports: []cluster.Port{port}, ClusterIPs: []netip.Addr{addr("10.96.0.7")},
+			Spec: &cluster.ServiceSpec{Type: cluster.ClusterIP, ExternalIPs: []netip.Addr{addr("198.51.100.7")}},
+		})
+		tx.Put(&cluster.EndpointSlice{
+			Key: cluster.Key{Namespace: "shop", Name: "db-1"}, Service: "db", AddressType: cluster.IPv4, Ports: []cluster.Port{port},
+			Endpoints: []cluster.Endpoint{{Addr: addr("10.244.1.3"), Ready: true, Serving: true, Pod: "db"}},
+		})
+		tx.Put(&cluster.NetworkPolicy{
+			Key: cluster.Key{Namespace: "shop", Name: "db"}, Pods: cluster.Selector{Labels: map[string]string{"app": "db"}}, Ingress: true,
+			IngressRules: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{block("192.0.2.2/32"), block("10.244.2.0/24")}}},
+		})
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+	})
+	return store
+}
+
+// explained returns the explanation of a connection.
+func explained(store *cluster.Store, r Request) (e *Explanation) {
+	store.View(func(v *cluster.View) {
+		r.View, r.Linter = v, &lint.Linter{View: v}
+		if r.Settings == nil {
+			r.Settings = new(Settings)
+		}
+		if p := v.Pod(cluster.Key{Namespace: "shop", Name: "web"}); r.Client.Place == InPod {
+			r.Client.Subject, r.Client.Addr, r.Client.Node = dnsconfig.SubjectOfPod(p), p.IPs[0], p.Node
+		}
+		e = Explain(&r)
+	})
+	return e
+}
+
+// TestVerdictOfSources checks which source policies judge: one of the family of the destination, and that
+// of the node if that masquerades the client on its way to another node.
+func TestVerdictOfSources(t *testing.T) {
+	t.Parallel()
+	outside := Client{Place: Outside, Addr: netip.MustParseAddr("203.0.113.9")}
+	via := func(node string) Client {
+		c := outside
+		c.Node = node
+		return c
+	}
+	for claim, test := range map[string]struct {
+		client Client
+		host   string
+		want   string
+	}{
+		"a Pod at its IPv4 address":                      {Client{}, "10.244.1.3", Allowed},
+		"a Pod at its IPv6 address":                      {Client{}, "fd00::3", Denied},
+		"a Pod through a Service":                        {Client{}, "10.96.0.7", Allowed},
+		"a client outside that another node masquerades": {via("n2"), "198.51.100.7", Allowed},
+		"a client outside at the Pod's node":             {via("n1"), "198.51.100.7", Denied},
+		"the Pod's own node":                             {Client{Place: OnNode, Node: "n1"}, "10.244.1.3", Allowed},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			target := Target{Host: test.host, Port: "5432", Protocol: frontend.TCP}
+			e := explained(policyStore(), Request{Client: test.client, Target: target})
+			if e.Verdict != test.want {
+				var b strings.Builder
+				_ = e.WriteVerdict(&b)
+				t.Errorf("verdict of %s from %s: %q, want %q\n%s", target, &test.client, e.Verdict, test.want, b.String())
+			}
+		})
+	}
+}
+
+// TestKernelRuling checks what is said of the kernel's verdict: on the node of each Pod, with the packet
+// that arrives there.
+func TestKernelRuling(t *testing.T) {
+	t.Parallel()
+	target := Target{Host: "10.96.0.7", Port: "5432", Protocol: frontend.TCP}
+	packet := Flow{
+		Direction: ruleset.Ingress, From: netip.MustParseAddr("10.244.2.2"), To: netip.MustParseAddr("10.244.1.3"),
+		Protocol: ruleset.TCP, Port: 5432,
+	}
+	for claim, test := range map[string]struct {
+		ruling KernelRuling
+		err    error
+		want   string
+	}{
+		"it agrees":       {KernelRuling{Allowed: true}, nil, "    kernel: lets it pass\n"},
+		"it differs":      {KernelRuling{Reason: "no rule"}, nil, "    kernel: drops it (no rule), which differs from the model\n"},
+		"it is not known": {KernelRuling{}, errors.New("there is no table"), "    kernel: not read: there is no table\n"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			var asked []Flow
+			judge := &KernelJudge{Node: "n1", Judge: func(f Flow) (KernelRuling, error) {
+				asked = append(asked, f)
+				return test.ruling, test.err
+			}}
+			var b strings.Builder
+			if err := explained(policyStore(), Request{Target: target, Judge: judge}).WriteVerdict(&b); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(b.String(), test.want) || !strings.Contains(b.String(), "kernel: not read: this is node n1, and the Pod is on node n2\n") {
+				t.Errorf("WriteVerdict prints %s, want %q, and that another node judges the egress", b.String(), test.want)
+			}
+			if len(asked) != 1 || asked[0] != packet {
+				t.Errorf("the kernel was asked for %v, want %v", asked, packet)
+			}
+		})
+	}
+}

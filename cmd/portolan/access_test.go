@@ -11,7 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"portolan.dev/portolan/internal/kube/apitest"
 )
@@ -193,4 +195,73 @@ func TestCompletions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPoliciesOfCluster checks that explain --to and policy diff read the policies of a cluster, that one
+// without ClusterNetworkPolicies has none, and that nothing is allowed by policies that cannot be read.
+func TestPoliciesOfCluster(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, policy, `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny, namespace: data}, spec: {podSelector: {}}}`)
+	explain := []string{"explain", "shop/client", "--to", "data/client:80"}
+	change := []string{"policy", "diff", policy}
+	for claim, test := range map[string]struct {
+		prepare func(*apitest.Server)
+		args    []string
+		status  int
+		output  string
+	}{
+		"no policy":  {func(*apitest.Server) {}, explain, 0, "no policy restricts it"},
+		"a change":   {func(*apitest.Server) {}, change, 1, "NetworkPolicy data/deny, no rule of spec.ingress"},
+		"two tiers":  {func(s *apitest.Server) { s.Put(denyShop()) }, explain, 1, "ClusterNetworkPolicy deny (tier Admin, priority 5) denies it"},
+		"no change":  {func(s *apitest.Server) { s.Put(denyShop(), denyData()) }, change, 0, ""},
+		"no CRD":     {func(s *apitest.Server) { s.Uninstall("clusternetworkpolicies") }, explain, 0, "no policy restricts it"},
+		"no rights":  {refuse("networkpolicies"), explain, 2, "the NetworkPolicies of the cluster could not be read"},
+		"none again": {refuse("networkpolicies"), change, 2, "the NetworkPolicies of the cluster could not be read"},
+		"no tiers":   {refuse("clusternetworkpolicies"), explain, 0, "clusternetworkpolicies"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			api := shopAPI(t)
+			test.prepare(api)
+			stdout, stderr, status := command(t, nil, append(test.args, "--kubeconfig", api.Kubeconfig(t))...)
+			if status != test.status || !strings.Contains(stdout+stderr, test.output) || test.output == "" && stdout+stderr != "" {
+				t.Errorf("%q: status %d, stdout %s, stderr %s; want %d and %q", test.args, status, stdout, stderr, test.status, test.output)
+			}
+		})
+	}
+}
+
+// refuse has an API server refuse a resource.
+func refuse(resource string) func(*apitest.Server) {
+	return func(s *apitest.Server) {
+		s.Misbehave(apitest.Fault{Refuse: func(_, path string) int {
+			if strings.HasSuffix(path, "/"+resource) {
+				return http.StatusForbidden
+			}
+			return 0
+		}})
+	}
+}
+
+// denyShop returns a ClusterNetworkPolicy that keeps Pods of namespace shop from all others.
+func denyShop() *policyv1alpha2.ClusterNetworkPolicy {
+	return &policyv1alpha2.ClusterNetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "deny"},
+		Spec: policyv1alpha2.ClusterNetworkPolicySpec{
+			Tier: policyv1alpha2.AdminTier, Priority: 5,
+			Subject: policyv1alpha2.ClusterNetworkPolicySubject{
+				Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "shop"}},
+			},
+			Egress: []policyv1alpha2.ClusterNetworkPolicyEgressRule{{
+				Action: policyv1alpha2.ClusterNetworkPolicyRuleActionDeny,
+				To:     []policyv1alpha2.ClusterNetworkPolicyEgressPeer{{Namespaces: new(metav1.LabelSelector)}},
+			}},
+		},
+	}
+}
+
+// denyData returns a NetworkPolicy that isolates the Pods of namespace data.
+func denyData() *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "data", Name: "deny"}}
 }

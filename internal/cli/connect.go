@@ -150,7 +150,10 @@ func parsePeer(text string) (p peer, err error) {
 		host, port = text[:at], text[at+1:]
 	}
 	if port == "" || isAddress(text) {
-		return p, fmt.Errorf("--to: %q has no port, as in shop/db-0:5432, svc/shop/db:5432, db.shop:5432/udp or [fd00::1]:443", text)
+		return p, fmt.Errorf(
+			"--to: %q has no port, as in shop/db-0:5432, svc/shop/db:5432, db.shop:5432/udp or [fd00::1]:443",
+			text,
+		)
 	}
 	kind, name, slash := strings.Cut(host, "/")
 	if !slash {

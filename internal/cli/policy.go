@@ -61,7 +61,11 @@ difference, 1 with one, and 2 after an error.`,
 	}
 	flags.source.addRead(cmd)
 	cmd.Flags().StringArrayVarP(
-		&flags.files, "filename", "f", nil, "apply the manifests in this file or directory `PATH`, repeatable; - is standard input",
+		&flags.files,
+		"filename",
+		"f",
+		nil,
+		"apply the manifests in this file or directory `PATH`, repeatable; - is standard input",
 	)
 	cmd.Flags().BoolVar(&flags.prune, "prune", false, "as if the policies that the manifests do not have were deleted")
 	flags.format.add(cmd)

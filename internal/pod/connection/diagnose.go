@@ -510,7 +510,15 @@ func (x *explainer) denied(u *Use) {
 		by = u.Egress
 	}
 	if strings.HasPrefix(by.Policy, "Cluster") {
-		x.add("cluster-network-policy", by.Cure, "%s of %s denies %s to connect to %s", by.Rule, by.Policy, &x.Client, u.Address)
+		x.add(
+			"cluster-network-policy",
+			by.Cure,
+			"%s of %s denies %s to connect to %s",
+			by.Rule,
+			by.Policy,
+			&x.Client,
+			u.Address,
+		)
 		return
 	}
 	x.add("network-policy", by.Cure, "%s does not allow %s to connect to %s", by.Policy, &x.Client, u.Address)

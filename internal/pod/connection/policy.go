@@ -122,7 +122,11 @@ func (x *explainer) client(at netip.Addr) *semantics.End {
 		}
 		return e
 	case c.Addr.IsValid():
-		return narrowed(semantics.EndAt(x.View, c.Addr), c.Addr)
+		e := narrowed(semantics.EndAt(x.View, c.Addr), c.Addr)
+		if c.Place == AtPodAddress && e.Namespace == "" {
+			return nil // Pods may not be listed
+		}
+		return e
 	}
 	return nil
 }
@@ -195,7 +199,10 @@ func auditText(d *semantics.Denial, direction ruleset.Direction) string {
 		rule := ruleName("spec."+directionName(direction), d.Decider.Rule)
 		return fmt.Sprintf("%s of ClusterNetworkPolicy %s would deny it, without audit mode", rule, p.Name)
 	}
-	return fmt.Sprintf("NetworkPolicy %s would deny it, without audit mode", strings.Join(semantics.PolicyNames(d.Policies), ", "))
+	return fmt.Sprintf(
+		"NetworkPolicy %s would deny it, without audit mode",
+		strings.Join(semantics.PolicyNames(d.Policies), ", "),
+	)
 }
 
 // near adds the nearest rule and the cure of a connection that no rule of NetworkPolicies allows.
@@ -254,8 +261,11 @@ func selecting(e *semantics.End) string {
 	}
 	slices.Sort(labels)
 	labels = labels[:min(len(labels), mostLabels)]
-	return fmt.Sprintf("namespaceSelector {matchLabels: {kubernetes.io/metadata.name: %s}} and podSelector {matchLabels: {%s}}",
-		e.Namespace, strings.Join(labels, ", "))
+	return fmt.Sprintf(
+		"namespaceSelector {matchLabels: {kubernetes.io/metadata.name: %s}} and podSelector {matchLabels: {%s}}",
+		e.Namespace,
+		strings.Join(labels, ", "),
+	)
 }
 
 // kernelRuling asks the kernel of the node that judges a direction; nil if none is to be asked.

@@ -70,10 +70,12 @@ func (x *explainer) containerPort(to *semantics.End) (p cluster.Port, ok bool) {
 // toEnd evaluates the connection to an address of the Pod that is connected to; the address is not
 // valid if it is not known.
 func (x *explainer) toEnd(to *semantics.End, addr netip.Addr, port cluster.Port) {
-	u := Use{Address: fmt.Sprintf("port %d", port.Number), Pod: x.To.Name, Node: to.Node, Used: true, Weight: plan.DefaultWeight}
+	u := Use{
+		Address: fmt.Sprintf("%s, port %d", x.To, port.Number), Node: to.Node, Used: true, Weight: plan.DefaultWeight,
+	}
 	a := Attempt{Address: x.To.String(), Node: x.Client.Node, Outcome: Connected}
 	if addr.IsValid() {
-		u.Address = netip.AddrPortFrom(addr, port.Number).String()
+		u.Address, u.Pod = netip.AddrPortFrom(addr, port.Number).String(), x.To.Name
 		a.Address = frontend.Address{Addr: addr, Protocol: x.Target.Protocol, Port: port.Number}.String()
 	}
 	if from := x.client(addr); from != nil && x.View.Loaded(cluster.KindNetworkPolicy) {

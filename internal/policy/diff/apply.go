@@ -10,8 +10,15 @@ import (
 
 // kinds are those that a comparison depends on.
 func kinds() []cluster.Kind {
-	return append(cluster.WorkloadKinds(), cluster.KindNamespace, cluster.KindNode, cluster.KindPod, cluster.KindNetworkPolicy,
-		cluster.KindClusterNetworkPolicy, cluster.KindServiceCIDR)
+	return append(
+		cluster.WorkloadKinds(),
+		cluster.KindNamespace,
+		cluster.KindNode,
+		cluster.KindPod,
+		cluster.KindNetworkPolicy,
+		cluster.KindClusterNetworkPolicy,
+		cluster.KindServiceCIDR,
+	)
 }
 
 // isPolicy reports whether objects of a kind are policies.

@@ -173,8 +173,15 @@ func (c *comparison) changes() []Change {
 		slices.Sort(to)
 		ports := &c.ports[g.ports]
 		change := Change{
-			Change: Closes, From: n.parties(lists[g.from]), To: n.parties(to), Ports: ports.list(),
-			Why: slices.DeleteFunc([]string{g.egress, g.ingress}, func(why string) bool { return why == "" }), ports: ports.text(),
+			Change: Closes,
+			From:   n.parties(lists[g.from]),
+			To:     n.parties(to),
+			Ports:  ports.list(),
+			Why: slices.DeleteFunc(
+				[]string{g.egress, g.ingress},
+				func(why string) bool { return why == "" },
+			),
+			ports: ports.text(),
 		}
 		if g.opens {
 			change.Change = Opens

@@ -185,7 +185,12 @@ func (x *evaluator) evaluate(p *profile, peer *end, at *cuts) (s portSet) {
 }
 
 // verdict evaluates one direction of a connection between a Pod and a peer of it.
-func (x *evaluator) verdict(s side, d ruleset.Direction, own, peer *semantics.End, port cluster.Port) semantics.Verdict {
+func (x *evaluator) verdict(
+	s side,
+	d ruleset.Direction,
+	own, peer *semantics.End,
+	port cluster.Port,
+) semantics.Verdict {
 	if d == ruleset.Egress {
 		return x.sets[s].Egress(own, peer, port)
 	}

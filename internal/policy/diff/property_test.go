@@ -126,7 +126,7 @@ func (r random) tier(name string) *cluster.ClusterNetworkPolicy {
 
 func (r random) pod(i int) *cluster.Pod {
 	p := &cluster.Pod{
-		Key: cluster.Key{Namespace: pick(r, "one", "two", "three"), Name: "pod-" + strconv.Itoa(i)}, Labels: r.labels("app", "tier", "free"),
+		Key: cluster.Key{Namespace: pick(r, "one", "two", "three"), Name: "pod-" + strconv.Itoa(i)}, Labels: r.labels(pick(r, []string{"app"}, []string{"app", "tier"}, []string{"free"})...),
 		Node: pick(r, "n1", "n2"), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i % 2), 0, byte(i)})},
 		Spec: &cluster.PodSpec{HostNetwork: r.IntN(10) == 0}, Finished: r.IntN(20) == 0,
 	}
@@ -145,7 +145,7 @@ func (r random) cluster() (all []cluster.Object) {
 		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + 128*i)})
 		all = append(all, &cluster.Node{Name: name, Addresses: []netip.Addr{addr}, Labels: r.labels("zone")})
 	}
-	for i := range 1 + r.IntN(7) {
+	for i := range 1 + r.IntN(9) {
 		all = append(all, r.pod(i))
 	}
 	for i := range r.IntN(4) {
@@ -166,7 +166,7 @@ func (r random) change() (all []cluster.Object) {
 		case 1:
 			all = append(all, &cluster.Namespace{Name: pick(r, "one", "two"), Labels: r.labels("team")})
 		case 2:
-			p := r.pod(r.IntN(8))
+			p := r.pod(r.IntN(10))
 			p.Finished = false
 			all = append(all, p)
 		default:
@@ -279,6 +279,7 @@ func compareAll(t *testing.T, seed uint64, was, is *cluster.View) (found int) {
 		return (from.pod == nil || sets[s].Egress(a, b, port).Allowed) && (to.pod == nil || sets[s].Ingress(b, a, port).Allowed)
 	}
 	ends := enumerate(was, is)
+	used := make(map[*Change]bool)
 	for i := range ends {
 		for j := range ends {
 			from, to := &ends[i], &ends[j]
@@ -296,11 +297,17 @@ func compareAll(t *testing.T, seed uint64, was, is *cluster.View) (found int) {
 				if want != "" {
 					found++
 				}
-				if got := covered(changes, from, to, port); got != want {
+				if got := covered(changes, from, to, port, used); got != want {
 					t.Errorf("seed %d: %s → %s at %v: got %q, want %q in\n%v", seed, describe(from), describe(to), port, got, want, changes)
 					return found
 				}
 			}
+		}
+	}
+	for i := range changes {
+		outside := func(p Party) bool { return p.Kind == Network || p.Kind == Domain } // of which a few are enumerated
+		if c := &changes[i]; !used[c] && !slices.ContainsFunc(slices.Concat(c.From, c.To), outside) {
+			t.Errorf("seed %d: there are no connections as in %s", seed, c)
 		}
 	}
 	return found
@@ -315,8 +322,8 @@ func testPorts() (all []cluster.Port) {
 	return append(all, cluster.Port{Protocol: "other"})
 }
 
-// covered returns what changes do with a connection.
-func covered(changes []Change, from, to *one, port cluster.Port) (what string) {
+// covered returns what changes do with a connection, and notes which have it.
+func covered(changes []Change, from, to *one, port cluster.Port, used map[*Change]bool) (what string) {
 	for i := range changes {
 		c := &changes[i]
 		if slices.ContainsFunc(c.From, func(p Party) bool { return p.matches(from, to) }) &&
@@ -327,7 +334,7 @@ func covered(changes []Change, from, to *one, port cluster.Port) (what string) {
 			if what != "" {
 				return "both or twice"
 			}
-			what = c.Change
+			what, used[c] = c.Change, true
 		}
 	}
 	return what

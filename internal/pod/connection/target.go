@@ -130,8 +130,8 @@ func (x *explainer) unresolved() {
 		x.e.Diagnoses = x.e.Diagnoses[:0]
 		x.denied(&u)
 	} else {
-		x.e.Note = "no address of " + x.Target.Host + " is known, and rules about networks count in favor of the connection; " +
-			"--live looks it up"
+		x.e.Note = "no address of " + x.Target.Host + " is known, and rules about networks count in favor of the " +
+			"connection; --live looks it up"
 	}
 	x.e.Attempts = append(x.e.Attempts, a)
 	x.e.Verdict = x.e.verdict()

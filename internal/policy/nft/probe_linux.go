@@ -68,9 +68,17 @@ func (t *Table) probe() error {
 	if _, err := removeTable(t.socket, t.cfg.Name+probeSuffix); err != nil { // of a process that was killed
 		return err
 	}
+	if err := t.try(t.features()); err != nil {
+		return err
+	}
+	return t.probeRefresh()
+}
+
+// try tries features one by one, and names those that fail.
+func (t *Table) try(features []feature) error {
 	var lacks []string
 	var failed error
-	for _, f := range t.features() {
+	for _, f := range features {
 		b := &batch{table: t.cfg.Name + probeSuffix}
 		b.newTable()
 		if err := f.try(b); err != nil {
@@ -93,7 +101,7 @@ func (t *Table) probe() error {
 	if failed != nil {
 		return fmt.Errorf("the kernel lacks %s: %w", strings.Join(lacks, ", "), failed)
 	}
-	return t.probeRefresh()
+	return nil
 }
 
 // probeRefresh adds an element twice, and compares its timeouts.

@@ -165,10 +165,10 @@ func parseVerdict(data []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	switch code := int32(nfnetlink.Uint32(parts[0])); {
-	case code == accept:
+	switch code := int32(nfnetlink.Uint32(parts[0])); code {
+	case accept:
 		return acceptAll, nil
-	case code == unix.NFT_GOTO:
+	case unix.NFT_GOTO:
 		return nfnetlink.Text(parts[1]), nil
 	default:
 		return fmt.Sprintf("verdict %d %s", code, nfnetlink.Text(parts[1])), nil

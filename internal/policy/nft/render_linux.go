@@ -137,9 +137,7 @@ func (r *renderer) chain(name string, c *ruleset.Chain) (all []chain, err error)
 		switch from.Action {
 		case ruleset.Accept:
 		case ruleset.Goto:
-			if from.Chain != "" {
-				then = goTo(from.Chain)
-			}
+			then = goTo(from.Chain)
 		case ruleset.Deny, ruleset.Report:
 			p := Prefix{Event: Denied, Direction: c.Direction, Chain: name, Reason: from.Reason}
 			if from.Action == ruleset.Report {

@@ -31,8 +31,7 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 	if err := t.listen(); err != nil {
 		return err
 	}
-	s := &syncer{Ruleset: rs, reader: reader{t.socket, t.cfg.Name}, renderer: t.renderer(rs)}
-	s.transaction = &transaction{batch: batch{table: t.cfg.Name}, socket: t.socket}
+	s := &syncer{Ruleset: rs, reader: reader{t.socket, t.cfg.Name}, renderer: t.renderer(rs), transaction: t.begin()}
 	have, err := s.sync()
 	if err != nil {
 		return err
@@ -182,7 +181,7 @@ func (s *syncer) replace() (kept map[string][]element, err error) {
 			kept[name] = append(kept[name], e)
 		}
 	}
-	s.whole = true
+	s.divideAt = 0
 	s.deleteTable()
 	s.newTable()
 	s.is = kernel{exists: true}

@@ -29,11 +29,14 @@ type Table struct {
 	have   *record       // nil before Sync, and after an error
 
 	resolved resolved
+
+	divideAt  int    // see transaction
+	committed func() // see transaction
 }
 
 // New returns a Table, and changes nothing. Its error names what the kernel lacks.
 func New(cfg Config) (*Table, error) {
-	t := &Table{cfg: cfg.withDefaults(), resolved: resolved{sets: make(map[string]struct{})}}
+	t := &Table{cfg: cfg.withDefaults(), resolved: resolved{sets: make(map[string]struct{})}, divideAt: maxBatch}
 	if err := t.open(); err != nil {
 		return nil, tableError(t.cfg.Name, err)
 	}
@@ -129,8 +132,15 @@ func (t *Table) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 	return nil
 }
 
+// begin begins a transaction.
+func (t *Table) begin() *transaction {
+	return &transaction{
+		batch: batch{table: t.cfg.Name}, socket: t.socket, divideAt: t.divideAt, committed: t.committed,
+	}
+}
+
 func (t *Table) apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
-	x := &transaction{batch: batch{table: t.cfg.Name}, socket: t.socket}
+	x := t.begin()
 	if err := t.prepare(x, rs, d); err != nil {
 		return err
 	}

@@ -21,18 +21,24 @@ const maxBatch = 4 << 20
 type transaction struct {
 	batch
 	socket *netlink.Conn
-	// whole forbids to divide it.
-	whole bool
+	// divideAt is how large it may become in octets before it is divided, about; 0 never divides it.
+	divideAt int
+	// committed is called after each transaction of one that was divided, unless it is nil.
+	committed func()
 	// What it changes.
 	elements, chains, setsChanged int
 }
 
 // divide commits what there is, if that is large.
 func (x *transaction) divide() error {
-	if x.whole || len(x.Buf) < maxBatch {
+	if x.divideAt == 0 || len(x.Buf) < x.divideAt {
 		return nil
 	}
-	return x.commit()
+	err := x.commit()
+	if x.committed != nil && err == nil {
+		x.committed()
+	}
+	return err
 }
 
 func (x *transaction) commit() error {

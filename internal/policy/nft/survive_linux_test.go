@@ -1,0 +1,444 @@
+package nft_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/policy/nft"
+	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/test/namespace/namespacetest"
+)
+
+// damage returns commands of nft that damage the table of a model.
+func (m *model) damage() string {
+	base := choose(m.random, []string{"egress", "ingress", "input"})
+	var sets, chains []string
+	for name, s := range m.Sets() {
+		if s.Kind != ruleset.Resolved {
+			sets = append(sets, name+"-4", name+"-6")
+		}
+	}
+	for name := range m.Chains() {
+		chains = append(chains, name)
+	}
+	slices.Sort(sets)
+	slices.Sort(chains)
+	sets, chains = append(sets, "ranges-4", "self-6"), append(chains, base, "unknown-in")
+	set, chain := choose(m.random, sets), choose(m.random, chains)
+	const hook = "type filter hook forward priority "
+	return strings.ReplaceAll(choose(m.random, []string{
+		"flush set inet TABLE " + set,
+		"flush map inet TABLE egress-4; flush map inet TABLE ingress-6",
+		"flush set inet TABLE " + set + "; flush set inet TABLE self-4",
+		"flush chain inet TABLE " + chain,
+		"insert rule inet TABLE " + chain + " accept",
+		"add rule inet TABLE " + chain + " counter",
+		"flush chain inet TABLE " + chain + "; add rule inet TABLE " + chain + " tcp dport 80 drop",
+		"flush chain inet TABLE " + base + "; delete chain inet TABLE " + base,
+		"flush chain inet TABLE " + base + "; delete chain inet TABLE " + base + "; add chain inet TABLE " + base + " { " + hook + "7; }",
+		"chain inet TABLE " + base + " { policy drop; }",
+		"add chain inet TABLE other { " + hook + "-90; policy drop; }",
+		"add chain inet TABLE other; add rule inet TABLE other drop; insert rule inet TABLE " + base + " jump other",
+		"add map inet TABLE other { type ipv4_addr : verdict; }; add chain inet TABLE more; add element inet TABLE other { 10.0.0.1 : goto more }; insert rule inet TABLE " + base + " ip saddr vmap @other",
+		"flush table inet TABLE; delete set inet TABLE ranges-4; add set inet TABLE ranges-4 { type ipv4_addr; }",
+		"add element inet TABLE egress-4 { 10.244.1.77 : drop }; add element inet TABLE ranges-6 { 2001:db8:1::/64 }",
+		"add set inet TABLE other { type inet_service; }",
+		"flush table inet TABLE",
+		"delete table inet TABLE",
+		"delete table inet TABLE; add table inet TABLE",
+		"add table inet TABLE { flags dormant; }",
+		"flush ruleset",
+	}), "TABLE", nft.DefaultName)
+}
+
+// TestDamage damages the table at random: a Sync repairs it, and packets pass as Judge says.
+func TestDamage(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	l := newLab(w)
+	table := w.table()
+	m := newModel(rand.New(rand.NewPCG(5, 6)))
+	must(t, table.Sync(m))
+	for i := range events(t, 60) {
+		must(t, table.Apply(m, m.change()))
+		command := m.damage()
+		w.command(command)
+		what := fmt.Sprintf("damage %d, %s", i, command)
+		must(t, table.Sync(m))
+		m.resolve(t, table)
+		var packets []packet
+		for _, p := range m.packets(20) {
+			if !p.seen.IsValid() { // flush ruleset ends the translation
+				packets = append(packets, p)
+			}
+		}
+		l.compare(m, m.isIn, packets)
+		w.expect(what, m)
+	}
+}
+
+// TestKept: what is in sets of kind Resolved stays when the table is replaced since another set is damaged.
+func TestKept(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	must(t, table.Sync(rules(nil, nil)))
+	must(t, table.AddResolved("names", outside[:], time.Hour))
+	w.command("flush table inet portolan-policy; delete set inet portolan-policy ranges-4; add set inet portolan-policy ranges-4 { type ipv4_addr; }")
+	must(t, table.Sync(rules(nil, nil)))
+	if left := w.expires(outside[0]); left < 3000 || left > 3600 {
+		t.Errorf("%d seconds are left of an hour", left)
+	}
+	w.expect("after the damage", rules(nil, nil))
+}
+
+// TestWatch: changes by other programs are reported, also those right after Sync; own ones are not, also if
+// they are more than the buffer holds, and lost messages are.
+func TestWatch(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	m := newModel(rand.New(rand.NewPCG(7, 8)))
+	s := rules(nil, nil)
+	must(t, table.Sync(s))
+	w.command("flush chain inet portolan-policy egress")
+	notices, ended := make(chan nft.Notice, 1), make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	watch := func() { go func(ctx context.Context) { ended <- table.Watch(ctx, notices) }(ctx) }
+	watch()
+	await := func(want nft.Notice) {
+		t.Helper()
+		select {
+		case got := <-notices:
+			if got != want {
+				t.Errorf("notice %d, want %d", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatal("no notice")
+		}
+	}
+	await(nft.Changed)
+	must(t, table.Sync(s))
+	stop()
+	must(t, <-ended)
+
+	// Own changes are no news.
+	must(t, table.Sync(m))
+	must(t, table.Deafen())
+	ctx, stop = context.WithCancel(t.Context())
+	watch()
+	for range 100 {
+		must(t, table.Apply(m, m.change()))
+		m.resolve(t, table)
+	}
+	must(t, table.AddResolved(m.anyResolved(t, table), outside[:], time.Millisecond)) // which expire soon
+	if err := table.AddResolved("absent", outside[:], time.Hour); !isUnknownSet(err) {
+		t.Error(err)
+	}
+	must(t, table.Sync(m)) // sockets are opened again after errors
+	select {
+	case got := <-notices:
+		t.Errorf("notice %d of own changes", got)
+	default:
+	}
+	w.command("add chain inet portolan-policy foreign")
+	await(nft.Changed)
+
+	// Messages about another table overflow the buffer.
+	var many strings.Builder
+	many.WriteString("add table ip many\nadd set ip many s { type ipv4_addr; }\n")
+	for i := range 5000 {
+		fmt.Fprintf(&many, "add element ip many s { 10.0.%d.%d }\n", i>>8, i&255)
+	}
+	file := filepath.Join(t.TempDir(), "many")
+	must(t, os.WriteFile(file, []byte(many.String()), 0o600))
+	w.command("-f", file)
+	await(nft.Lost)
+	stop()
+	must(t, <-ended)
+}
+
+// anyResolved returns a set of kind Resolved.
+func (m *model) anyResolved(t *testing.T, table *nft.Table) string {
+	t.Helper()
+	for len(m.resolved) == 0 {
+		must(t, table.Apply(m, m.change()))
+	}
+	return slices.Sorted(maps.Keys(m.resolved))[0]
+}
+
+// TestEstablished: a connection that exists goes on in both directions, whatever the chains say, and the table
+// is in force while nobody has it open.
+func TestEstablished(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	l := newLab(w)
+	table := w.table()
+	onlyTCP := []ruleset.Rule{{Peers: "hosts", Ports: []ruleset.Ports{only(ruleset.TCP, 8080)}}, deny}
+	must(t, table.Sync(rules([]ruleset.Rule{deny}, onlyTCP)))
+	for i := range 2 {
+		var server net.Listener
+		namespacetest.Do(t, w.hosts[podB[i]], func() {
+			var err error
+			server, err = net.Listen("tcp", netip.AddrPortFrom(podB[i], 8080).String())
+			must(t, err)
+		})
+		defer server.Close()
+		go func() {
+			for {
+				c, err := server.Accept()
+				if err != nil {
+					return
+				}
+				go func() { _, _ = io.Copy(c, c) }()
+			}
+		}()
+		var c net.Conn
+		namespacetest.Do(t, w.hosts[podA[i]], func() {
+			var err error
+			c, err = net.DialTimeout("tcp", server.Addr().String(), patience)
+			must(t, err)
+		})
+		defer c.Close()
+		echo := func() {
+			t.Helper()
+			must(t, c.SetDeadline(time.Now().Add(patience)))
+			_, err := c.Write([]byte("hello"))
+			must(t, err)
+			buf := make([]byte, 5)
+			_, err = io.ReadFull(c, buf)
+			must(t, err)
+		}
+		echo()
+		must(t, table.Sync(rules([]ruleset.Rule{deny}, []ruleset.Rule{deny})))
+		echo()
+		must(t, table.Sync(rules([]ruleset.Rule{deny}, onlyTCP)))
+	}
+	must(t, table.Close())
+	var packets []packet
+	var want []bool
+	for i := range 2 {
+		for _, port := range []uint16{8080, 8081} {
+			packets = append(packets, packet{sender: podA[i], from: podA[i], to: podB[i], protocol: ruleset.TCP, port: port})
+			want = append(want, port == 8080)
+		}
+	}
+	for i, got := range l.pass(packets, want) {
+		if got != want[i] {
+			t.Errorf("without an agent: %s passed: %v, want %v", packets[i], got, want[i])
+		}
+	}
+	w.expect("after a restart", rules([]ruleset.Rule{deny}, onlyTCP))
+	for _, want := range []bool{true, false} {
+		if removed, err := nft.Cleanup(nft.DefaultName); removed != want || err != nil {
+			t.Errorf("Cleanup: %v, %v; want %v", removed, err, want)
+		}
+	}
+	if out := w.command("list", "tables"); out != "" {
+		t.Errorf("after Cleanup there are %s", out)
+	}
+}
+
+// TestMany loads 100,000 elements, changes one of them, and has a restart change nothing.
+func TestMany(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	const groups, members = 200, 500
+	s := ruleset.NewState()
+	s.SetRanges(ranges...)
+	var chain ruleset.Chain
+	for g := range groups {
+		var elements []ruleset.Element
+		for i := range members {
+			n := g*members + i
+			elements = append(elements, hosts(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))...)
+		}
+		name := fmt.Sprintf("pods-%d", g)
+		s.PutSet(name, ruleset.Set{}, elements...)
+		chain.Rules = append(chain.Rules, ruleset.Rule{Peers: name, Ports: []ruleset.Ports{only(ruleset.TCP, uint16(g))}})
+	}
+	s.PutChain("in-0", &chain)
+	for i := range 250 {
+		s.PutPod(netip.AddrFrom4([4]byte{10, 244, 1, byte(i)}), ruleset.Pod{Ingress: "in-0"})
+	}
+	table := w.table()
+	begin, before := time.Now(), heap()
+	must(t, table.Sync(s))
+	t.Logf("a new table took %v, and %d MB of heap besides %d", time.Since(begin), heap()-before, before)
+	restarted := w.table()
+	begin = time.Now()
+	first := generation(t)
+	must(t, restarted.Sync(s))
+	if n := generation(t) - first; n != 0 {
+		t.Errorf("a restart took %d transactions", n)
+	}
+	t.Logf("a restart took %v; the heap has %d MB", time.Since(begin), heap())
+	w.costs(restarted, s)
+	change := map[string]ruleset.Change{"pods-7": {Add: hosts(podA[0])}}
+	s.Apply(&ruleset.Delta{Elements: change}, s)
+	must(t, restarted.Apply(s, &ruleset.Delta{Elements: change}))
+
+	// A table that must be replaced takes one transaction.
+	w.command("flush table inet portolan-policy; delete set inet portolan-policy ranges-4; add set inet portolan-policy ranges-4 { type ipv4_addr; }")
+	first = generation(t)
+	begin = time.Now()
+	must(t, restarted.Sync(s))
+	t.Logf("a replacement took %v; the heap has %d MB", time.Since(begin), heap())
+	if n := generation(t) - first; n != 1 {
+		t.Errorf("a replacement took %d transactions", n)
+	}
+	w.expect("after the replacement", s)
+}
+
+// costs logs the processor time that changes of a large table take.
+func (w *world) costs(table *nft.Table, s *ruleset.State) {
+	w.t.Helper()
+	s.Apply(&ruleset.Delta{NewSets: []string{"names"}}, rules(nil, nil))
+	must(w.t, table.Apply(s, &ruleset.Delta{NewSets: []string{"names"}}))
+	one := ruleset.Change{Add: hosts(podB[0])}
+	for _, c := range []struct {
+		what string
+		do   func(i int) error
+	}{
+		{"an element", func(i int) error {
+			c := map[string]ruleset.Change{"pods-9": one}
+			one.Add, one.Remove = one.Remove, one.Add
+			return table.Apply(s, &ruleset.Delta{Elements: c})
+		}},
+		{"an address of a name", func(i int) error {
+			return table.AddResolved("names", []netip.Addr{netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)})}, time.Hour)
+		}},
+		{"the same address again", func(i int) error { return table.AddResolved("names", outside[:1], time.Hour) }},
+		{"16 addresses of a name", func(i int) error {
+			var all []netip.Addr
+			for n := range 16 {
+				all = append(all, netip.AddrFrom4([4]byte{12, byte(n), byte(i >> 8), byte(i)}))
+			}
+			return table.AddResolved("names", all, time.Hour)
+		}},
+		{"a Pod", func(i int) error {
+			s.PutPod(podB[0], ruleset.Pod{Ingress: []string{"", "in-0"}[i%2]})
+			return table.Apply(s, &ruleset.Delta{Pods: podB[:1]})
+		}},
+	} {
+		runtime.LockOSThread()
+		var all []time.Duration
+		for i := range 301 {
+			begin := threadTime(w.t)
+			must(w.t, c.do(i))
+			all = append(all, threadTime(w.t)-begin)
+		}
+		runtime.UnlockOSThread()
+		slices.Sort(all)
+		w.t.Logf("%s: min %v, p50 %v of processor time", c.what, all[0], all[len(all)/2])
+	}
+	s.PutPod(podB[0], ruleset.Pod{})
+	must(w.t, table.Apply(s, &ruleset.Delta{Pods: podB[:1]}))
+	if one.Remove != nil {
+		must(w.t, table.Apply(s, &ruleset.Delta{Elements: map[string]ruleset.Change{"pods-9": {Remove: hosts(podB[0])}}}))
+	}
+}
+
+// threadTime is the processor time of the thread.
+func threadTime(t *testing.T) time.Duration {
+	t.Helper()
+	var now unix.Timespec
+	must(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now))
+	return time.Duration(now.Nano())
+}
+
+// heap returns how much memory the process has got for its heap so far.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapSys >> 20
+}
+
+// TestKernelWithout: an error names what the kernel lacks, and nothing is left.
+func TestKernelWithout(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	err := table.TryAbsent("logs to a moon", "counters of stars")
+	if err == nil || !strings.Contains(err.Error(), "the kernel lacks logs to a moon, counters of stars: ") {
+		t.Errorf("the error is %v", err)
+	}
+	must(t, table.TryAbsent())
+	if out := w.command("list", "tables"); out != "" {
+		t.Errorf("there are %s", out)
+	}
+}
+
+// TestChainsChange gives a Pod other chains that accept all, over and over: no packet is lost.
+func TestChainsChange(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	l := newLab(w)
+	table := w.table()
+	s := rules(nil, nil)
+	for i := range 2 {
+		s.PutChain(fmt.Sprintf("in-all-%d", i), &ruleset.Chain{Rules: []ruleset.Rule{{}}})
+		s.PutChain(fmt.Sprintf("out-all-%d", i), &ruleset.Chain{Direction: ruleset.Egress, Rules: []ruleset.Rule{{}}})
+	}
+	must(t, table.Sync(s))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	changes := 0
+	go func() {
+		for ; ctx.Err() == nil; changes++ {
+			for _, a := range podA {
+				s.PutPod(a, ruleset.Pod{Ingress: fmt.Sprintf("in-all-%d", changes%2), Egress: fmt.Sprintf("out-all-%d", changes%2)})
+			}
+			if err := table.Apply(s, &ruleset.Delta{Pods: podA[:]}); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	var packets []packet
+	for n := range 30 {
+		i := n % 2
+		packets = append(packets, packet{sender: podA[i], from: podA[i], to: podB[i], protocol: ruleset.TCP, port: 80})
+		packets = append(packets, packet{sender: podB[i], from: podB[i], to: podA[i], protocol: ruleset.TCP, port: 80})
+	}
+	all := slices.Repeat([]bool{true}, len(packets))
+	for range 50 {
+		for i, passed := range l.pass(packets, all) {
+			if !passed {
+				t.Errorf("%s did not pass", packets[i])
+			}
+		}
+	}
+	stop()
+	must(t, <-ended)
+	t.Logf("%d packets, %d changes", 50*len(packets), changes)
+}

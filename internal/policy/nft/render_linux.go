@@ -114,7 +114,7 @@ func (r *renderer) verdicts(d ruleset.Direction) (rules []rule) {
 }
 
 // unknown returns the chain for packets of addresses that no Pod has. It looks again: a packet that
-// looks while a Pod gets another chain finds neither.
+// looked while a Pod got another chain may have found neither.
 func (r *renderer) unknown(d ruleset.Direction) chain {
 	p := Prefix{Event: Unknown, Direction: d, Chain: unknownChain(d), Reason: ruleset.ReasonNoPod}
 	return chain{

@@ -324,7 +324,7 @@ func (w *world) costs(table *nft.Table, s *ruleset.State) {
 		what string
 		do   func(i int) error
 	}{
-		{"an element", func(i int) error {
+		{"an element", func(int) error {
 			c := map[string]ruleset.Change{"pods-9": one}
 			one.Add, one.Remove = one.Remove, one.Add
 			return table.Apply(s, &ruleset.Delta{Elements: c})
@@ -332,7 +332,7 @@ func (w *world) costs(table *nft.Table, s *ruleset.State) {
 		{"an address of a name", func(i int) error {
 			return table.AddResolved("names", []netip.Addr{netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)})}, time.Hour)
 		}},
-		{"the same address again", func(i int) error { return table.AddResolved("names", outside[:1], time.Hour) }},
+		{"the same address again", func(int) error { return table.AddResolved("names", outside[:1], time.Hour) }},
 		{"16 addresses of a name", func(i int) error {
 			var all []netip.Addr
 			for n := range 16 {
@@ -441,4 +441,81 @@ func TestChainsChange(t *testing.T) {
 	stop()
 	must(t, <-ended)
 	t.Logf("%d packets, %d changes", 50*len(packets), changes)
+}
+
+// TestApplyFails: a Delta that does not fit changes nothing, Apply fails from then on, and Sync repairs.
+func TestApplyFails(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	s := rules([]ruleset.Rule{deny}, nil)
+	fits := &ruleset.Delta{Elements: map[string]ruleset.Change{"none": {Add: hosts(podC[0])}}}
+	if err := table.Apply(s, fits); err == nil {
+		t.Error("Apply before Sync succeeds")
+	}
+	for what, d := range map[string]*ruleset.Delta{
+		"a new set that is there":    {NewSets: []string{"hosts"}},
+		"a new set without contents": {NewSets: []string{"absent"}},
+		"a new chain that is there":  {NewChains: []string{"in-0"}},
+		"a set that is used goes":    {GoneSets: []string{"hosts"}},
+		"a chain that is used goes":  {GoneChains: []string{"in-0"}},
+		"an element that is not there goes, another comes": {Elements: map[string]ruleset.Change{
+			"none": {Add: hosts(podC[0])}, "hosts": {Remove: hosts(podC[0])},
+		}},
+	} {
+		must(t, table.Sync(s))
+		if err := table.Apply(s, d); err == nil || !strings.HasPrefix(err.Error(), "nftables table inet portolan-policy: ") {
+			t.Errorf("%s: the error is %v", what, err)
+		}
+		if err := table.Apply(s, fits); err == nil {
+			t.Errorf("%s: the next Apply succeeds", what)
+		}
+		w.expect(what, s)
+	}
+	must(t, table.Sync(s))
+	s.Apply(fits, s)
+	must(t, table.Apply(s, fits))
+	w.expect("at the end", s)
+}
+
+// TestConcurrent adds addresses of names while the table is changed, damaged and repaired: each is there
+// when AddResolved has returned, unless the table was deleted.
+func TestConcurrent(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	s := rules([]ruleset.Rule{deny}, nil)
+	must(t, table.Sync(s))
+	ended := make(chan error, 1)
+	const addresses = 500
+	go func() {
+		for i := range addresses {
+			if err := table.AddResolved("names", []netip.Addr{netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)})}, time.Hour); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	for i := 0; len(ended) == 0; i++ {
+		d := &ruleset.Delta{Elements: map[string]ruleset.Change{"none": {Add: hosts(podC[0])}}}
+		if i%2 == 1 {
+			d.Elements["none"] = ruleset.Change{Remove: hosts(podC[0])}
+		}
+		s.Apply(d, s)
+		must(t, table.Apply(s, d))
+		if i%10 == 0 {
+			w.command("flush set inet portolan-policy hosts-4")
+			must(t, table.Sync(s))
+		}
+	}
+	must(t, <-ended)
+	if n := strings.Count(w.command("list", "set", "inet", nft.DefaultName, "names-4"), "timeout 1h"); n != addresses {
+		t.Errorf("%d addresses are in the set, want %d", n, addresses)
+	}
+	w.expect("at the end", s)
 }

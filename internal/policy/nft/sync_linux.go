@@ -36,9 +36,9 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 	if err != nil {
 		return err
 	}
-	if !s.empty() {
+	if c := s.changed; c != (counts{}) {
 		t.cfg.Log.Info("synchronized the table of policies", "table", t.cfg.Name,
-			"elements", s.transaction.elements, "chains", s.transaction.chains, "sets", s.setsChanged)
+			"elements", c.elements, "chains", c.chains, "sets", c.sets)
 	}
 	t.have = have
 	clear(t.resolved.sets)
@@ -53,8 +53,8 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 // syncer brings a table from what it is to what it should be.
 type syncer struct {
 	ruleset.Ruleset
-	reader
-	*renderer
+	reader   reader
+	renderer *renderer
 	*transaction
 	is kernel
 	// What it should be.
@@ -78,7 +78,7 @@ func (s *syncer) sync() (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.is, err = s.read(); err != nil {
+	if s.is, err = s.reader.read(); err != nil {
 		return nil, err
 	}
 	var kept map[string][]element
@@ -134,14 +134,14 @@ func (s *syncer) want() (*record, error) {
 	}
 	chains := maps.Collect(s.Chains())
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
-		all, err := s.chain(name, chains[name])
+		all, err := s.renderer.chain(name, chains[name])
 		if err != nil {
 			return nil, err
 		}
 		have.chains[name] = namesOf(all)
 		s.chains = append(s.chains, all...)
 	}
-	for _, c := range s.baseChains() {
+	for _, c := range s.renderer.baseChains() {
 		if c.base == (baseChain{}) {
 			s.chains = append(s.chains, c)
 		} else {
@@ -289,14 +289,14 @@ func (s *syncer) changeChain(c *chain) error {
 		return err
 	case there:
 		s.flushChain(c.name)
-		s.transaction.chains++
+		s.changed.chains++
 	}
 	if there && base != c.base {
 		s.deleteChain(c.name)
 	}
 	if base != c.base {
 		s.newChain(c)
-		s.transaction.chains++
+		s.changed.chains++
 	}
 	return s.newRules(c)
 }

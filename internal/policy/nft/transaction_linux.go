@@ -25,9 +25,11 @@ type transaction struct {
 	divideAt int
 	// committed is called after each transaction of one that was divided, unless it is nil.
 	committed func()
-	// What it changes.
-	elements, chains, setsChanged int
+	changed   counts
 }
+
+// counts is how much of each kind a transaction changes.
+type counts struct{ elements, chains, sets int }
 
 // divide commits what there is, if that is large.
 func (x *transaction) divide() error {
@@ -47,13 +49,10 @@ func (x *transaction) commit() error {
 	return err
 }
 
-// empty reports whether the transaction changes nothing.
-func (x *transaction) empty() bool { return x.elements+x.chains+x.setsChanged == 0 }
-
 // declare adds the creation of a set.
 func (x *transaction) declare(name string, s shape, comment string) error {
 	x.newSet(name, s, comment)
-	x.setsChanged++
+	x.changed.sets++
 	return x.divide()
 }
 
@@ -73,7 +72,7 @@ func (x *transaction) fill(set string, elements []element) error {
 // edit adds or deletes elements of a set.
 func (x *transaction) edit(op operation, set string, elements []element) {
 	x.batch.edit(op, set, elements)
-	x.elements += len(elements)
+	x.changed.elements += len(elements)
 }
 
 // create adds the creation of chains that nothing uses yet, with their rules. A rule may name any of
@@ -81,7 +80,7 @@ func (x *transaction) edit(op operation, set string, elements []element) {
 func (x *transaction) create(all []chain) error {
 	for i := range all {
 		x.newChain(&all[i])
-		x.chains++
+		x.changed.chains++
 	}
 	for i := range all {
 		if err := x.newRules(&all[i]); err != nil {
@@ -102,14 +101,14 @@ func (x *transaction) remove(sets, chains []string) error {
 	}
 	for _, name := range sets {
 		x.deleteSet(name)
-		x.setsChanged++
+		x.changed.sets++
 		if err := x.divide(); err != nil {
 			return err
 		}
 	}
 	for _, name := range chains {
 		x.deleteChain(name)
-		x.chains++
+		x.changed.chains++
 		if err := x.divide(); err != nil {
 			return err
 		}

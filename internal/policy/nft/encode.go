@@ -24,6 +24,23 @@ var (
 	families = []*family{ipv4, ipv6}
 )
 
+// familiesOf returns the families of the node's Pods, or one if it has none: others need no sets.
+func familiesOf(rs ruleset.Ruleset) (all []*family) {
+	has := make(map[*family]bool)
+	for _, r := range rs.Ranges() {
+		has[familyOf(r.Addr())] = true
+	}
+	for addr := range rs.Pods() {
+		has[familyOf(addr)] = true
+	}
+	for _, f := range families {
+		if has[f] || f == ipv4 && len(has) == 0 {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 func familyOf(a netip.Addr) *family {
 	if a.Is4() {
 		return ipv4

@@ -38,6 +38,8 @@ type renderer struct {
 	Config
 	// kind returns the kind of a set.
 	kind func(set string) (ruleset.Kind, bool)
+	// families are those of the node's Pods.
+	families []*family
 }
 
 // baseChains returns the chains where packets begin, after those that they name.
@@ -93,7 +95,7 @@ func (r *renderer) dispatch(d ruleset.Direction) []rule {
 		rules = append(rules, cutFlows()...)
 	}
 	rules = append(rules, r.verdicts(d)...)
-	for _, f := range families {
+	for _, f := range r.families {
 		look := &expr.Lookup{SourceRegister: 1, SetName: setRanges + f.suffix}
 		rules = append(rules, rule{expressions: append(f.peerOf(opposite(d)), look, goTo(unknownChain(d)))})
 	}
@@ -106,7 +108,7 @@ func (r *renderer) verdicts(d ruleset.Direction) (rules []rule) {
 	if d == ruleset.Ingress {
 		set = setIngress
 	}
-	for _, f := range families {
+	for _, f := range r.families {
 		look := &expr.Lookup{SourceRegister: 1, IsDestRegSet: true, SetName: set + f.suffix}
 		rules = append(rules, rule{expressions: append(f.peerOf(opposite(d)), look)})
 	}
@@ -207,7 +209,7 @@ func (r *renderer) matches(d ruleset.Direction, from *ruleset.Rule) ([][]expr.An
 	}
 	var next [][]expr.Any
 	for _, m := range all {
-		for _, f := range families {
+		for _, f := range r.families {
 			condition := f.is()
 			if from.Where == ruleset.ToSelf {
 				condition = join(condition, f.toSelf())

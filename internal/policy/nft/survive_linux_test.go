@@ -443,6 +443,58 @@ func TestChainsChange(t *testing.T) {
 	t.Logf("%d packets, %d changes", 50*len(packets), changes)
 }
 
+// TestFamilies: there is nothing of a family that no Pod has, until one has.
+func TestFamilies(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	l := newLab(w)
+	table := w.table()
+	of := func(families int) *ruleset.State {
+		s := rules([]ruleset.Rule{{Peers: "outer"}, deny}, []ruleset.Rule{{Peers: "names"}, deny})
+		s.SetRanges(ranges[:families]...)
+		if families < 2 {
+			s.Apply(&ruleset.Delta{Pods: []netip.Addr{podA[1], podB[1]}}, ruleset.NewState())
+		}
+		return s
+	}
+	must(t, table.Sync(of(1)))
+	must(t, table.AddResolved("names", outside[:], time.Hour))
+	list := w.command("list", "table", "inet", nft.DefaultName)
+	if strings.Contains(list, "ip6 ") || strings.Contains(list, "-6 ") || !strings.Contains(list, "192.0.2.7 timeout 1h") {
+		t.Errorf("with addresses of IPv4 only, the table is\n%s", list)
+	}
+	one := map[string]ruleset.Change{"none": {Add: hosts(outside2[:]...)}}
+	s := of(1)
+	s.Apply(&ruleset.Delta{Elements: one}, s)
+	must(t, table.Apply(s, &ruleset.Delta{Elements: one}))
+	w.expect("with IPv4", s)
+	s = of(2)
+	must(t, table.Apply(s, &ruleset.Delta{Pods: []netip.Addr{podA[1], podB[1]}, Ranges: true}))
+	w.expect("with the first Pod of IPv6", s)
+	must(t, table.AddResolved("names", outside[1:], time.Hour))
+	var packets []packet
+	var want []bool
+	for i := range 2 {
+		for _, from := range [][2]netip.Addr{outside, podB} {
+			packets = append(packets, packet{sender: from[i], from: from[i], to: podA[i], protocol: ruleset.TCP, port: 80})
+			packets = append(packets, packet{sender: podA[i], from: podA[i], to: from[i], protocol: ruleset.TCP, port: 80})
+			want = append(want, from == outside, from == outside)
+		}
+	}
+	for i, passed := range l.pass(packets, want) {
+		if passed != want[i] {
+			t.Errorf("%s passed: %v, want %v", packets[i], passed, want[i])
+		}
+	}
+	s = of(1)
+	must(t, table.Sync(s))
+	w.expect("with IPv4 again", s)
+	must(t, table.Sync(ruleset.NewState()))
+	w.expect("with nothing", ruleset.NewState())
+}
+
 // TestApplyFails: a Delta that does not fit changes nothing, Apply fails from then on, and Sync repairs.
 func TestApplyFails(t *testing.T) {
 	w := onNode(t)

@@ -14,14 +14,19 @@ import (
 func (t *Table) Sync(rs ruleset.Ruleset) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.resolved.mu.Lock() // else each added element would interrupt lists
-	defer t.resolved.mu.Unlock()
-	t.have = nil
-	if err := t.sync(rs); err != nil {
+	if err := t.lockedSync(rs); err != nil {
 		t.disconnect()
 		return tableError(t.cfg.Name, err)
 	}
 	return nil
+}
+
+// lockedSync is Sync with t.mu locked.
+func (t *Table) lockedSync(rs ruleset.Ruleset) error {
+	t.resolved.mu.Lock() // else each added element would interrupt lists
+	defer t.resolved.mu.Unlock()
+	t.have = nil
+	return t.sync(rs)
 }
 
 func (t *Table) sync(rs ruleset.Ruleset) error {
@@ -31,7 +36,7 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 	if err := t.listen(); err != nil {
 		return err
 	}
-	s := &syncer{Ruleset: rs, reader: reader{t.socket, t.cfg.Name}, renderer: t.renderer(rs), transaction: t.begin()}
+	s := &syncer{Ruleset: rs, reader: reader{t.socket, t.cfg.Name}, renderer: t.renderer(rs, familiesOf(rs)), transaction: t.begin()}
 	have, err := s.sync()
 	if err != nil {
 		return err
@@ -42,6 +47,7 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 	}
 	t.have = have
 	clear(t.resolved.sets)
+	t.resolved.families = have.families
 	for name, k := range have.sets {
 		if k == ruleset.Resolved {
 			t.resolved.sets[name] = struct{}{}
@@ -119,11 +125,12 @@ func (s *syncer) sync() (*record, error) {
 // want finds out what the table should have.
 func (s *syncer) want() (*record, error) {
 	have := &record{
-		sets: make(map[string]ruleset.Kind), chains: make(map[string][]string),
+		families: s.renderer.families,
+		sets:     make(map[string]ruleset.Kind), chains: make(map[string][]string),
 		pods: maps.Collect(s.Pods()), ranges: slices.Clone(s.Ranges()),
 	}
 	s.sets = make(map[string]wantedSet)
-	for _, f := range families {
+	for _, f := range have.families {
 		for name, own := range f.ownShapes() {
 			s.sets[name] = wantedSet{shape: own, family: f}
 		}

@@ -122,7 +122,11 @@ func (t *Table) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	err := errOutOfStep
-	if t.have != nil {
+	switch {
+	case t.have == nil:
+	case t.have.lacksFamily(rs, d):
+		err = t.lockedSync(rs)
+	default:
 		err = t.apply(rs, d)
 	}
 	if err != nil {
@@ -130,6 +134,18 @@ func (t *Table) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 		return tableError(t.cfg.Name, err)
 	}
 	return nil
+}
+
+// lacksFamily reports whether a Delta brings the first address of a family.
+func (r *record) lacksFamily(rs ruleset.Ruleset, d *ruleset.Delta) bool {
+	for _, addr := range d.Pods {
+		if _, ok := rs.Pod(addr); ok && !slices.Contains(r.families, familyOf(addr)) {
+			return true
+		}
+	}
+	return d.Ranges && slices.ContainsFunc(rs.Ranges(), func(p netip.Prefix) bool {
+		return !slices.Contains(r.families, familyOf(p.Addr()))
+	})
 }
 
 // begin begins a transaction.
@@ -175,18 +191,19 @@ func (t *Table) prepare(x *transaction, rs ruleset.Ruleset, d *ruleset.Delta) er
 			return fmt.Errorf("new set %s: %w", name, errOutOfStep)
 		}
 		t.have.sets[name] = s.Kind
-		for _, f := range families {
+		for _, f := range t.have.families {
 			if err := x.declare(name+f.suffix, f.shapeOf(s.Kind), s.Comment); err != nil {
 				return err
 			}
 		}
-		for f, elements := range contents(rs, name, s.Kind) {
-			if err := x.fill(name+f.suffix, elements); err != nil {
+		elements := contents(rs, name, s.Kind)
+		for _, f := range t.have.families {
+			if err := x.fill(name+f.suffix, elements[f]); err != nil {
 				return err
 			}
 		}
 	}
-	r := t.renderer(rs)
+	r := t.renderer(rs, t.have.families)
 	var made []chain
 	for _, name := range d.NewChains {
 		c := rs.Chain(name)
@@ -203,11 +220,12 @@ func (t *Table) prepare(x *transaction, rs ruleset.Ruleset, d *ruleset.Delta) er
 	return x.create(made)
 }
 
-func (t *Table) renderer(rs ruleset.Ruleset) *renderer {
-	return &renderer{Config: t.cfg, kind: func(set string) (ruleset.Kind, bool) {
+func (t *Table) renderer(rs ruleset.Ruleset, of []*family) *renderer {
+	kind := func(set string) (ruleset.Kind, bool) {
 		s, ok := rs.Set(set)
 		return s.Kind, ok
-	}}
+	}
+	return &renderer{Config: t.cfg, kind: kind, families: of}
 }
 
 func namesOf(all []chain) (names []string) {
@@ -242,8 +260,8 @@ func (t *Table) changeElements(x *transaction, d *ruleset.Delta) {
 				f := familyOf(e.Prefix.Addr())
 				all[f] = encode(all[f], t.have.sets[set], e)
 			}
-			for f, elements := range all {
-				x.edit(step.operation, set+f.suffix, elements)
+			for _, f := range t.have.families {
+				x.edit(step.operation, set+f.suffix, all[f])
 			}
 		}
 	}
@@ -301,7 +319,7 @@ func (t *Table) changeRanges(x *transaction, ranges []netip.Prefix) {
 func (t *Table) removeGone(x *transaction, d *ruleset.Delta) error {
 	var sets, chains []string
 	for _, name := range d.GoneSets {
-		for _, f := range families {
+		for _, f := range t.have.families {
 			sets = append(sets, name+f.suffix)
 		}
 		delete(t.have.sets, name)
@@ -397,7 +415,9 @@ func eachExpression(rule []byte, use func(name string, data []byte) error) error
 type resolved struct {
 	mu     sync.Mutex
 	socket *netlink.Conn
-	sets   map[string]struct{} // that the kernel has
+	// What the kernel has.
+	sets     map[string]struct{}
+	families []*family
 	// replaces: the kernel does not refresh the timeout of an element that is added again (before Linux
 	// 6.12), so that it is replaced.
 	replaces bool
@@ -443,8 +463,8 @@ func (t *Table) addResolved(set string, addrs []netip.Addr, ttl time.Duration) e
 		all[familyOf(a)] = append(all[familyOf(a)], e)
 	}
 	b := &batch{table: t.cfg.Name}
-	for f, elements := range all {
-		name := set + f.suffix
+	for _, f := range r.families { // Pods without addresses of a family send it nothing
+		name, elements := set+f.suffix, all[f]
 		b.edit(addition, name, elements)
 		if r.replaces {
 			b.edit(deletion, name, elements)

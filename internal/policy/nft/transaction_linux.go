@@ -118,7 +118,8 @@ func (x *transaction) remove(sets, chains []string) error {
 
 // record is what the table has, as far as a Delta needs it.
 type record struct {
-	sets map[string]ruleset.Kind
+	families []*family
+	sets     map[string]ruleset.Kind
 	// chains are those of the Ruleset with all that they are in the kernel.
 	chains map[string][]string
 	pods   map[netip.Addr]ruleset.Pod

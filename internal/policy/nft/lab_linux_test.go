@@ -31,10 +31,12 @@ type packet struct {
 	port             uint16
 	// seen is its destination after translation, if that differs.
 	seen netip.Addr
+	// invalid has a wrong checksum, so that connection tracking knows no state of it.
+	invalid bool
 }
 
 func (p packet) String() string {
-	return fmt.Sprintf("%s → %s protocol %d port %d", p.from, p.to, p.protocol, p.port)
+	return fmt.Sprintf("%s → %s protocol %d port %d invalid %v", p.from, p.to, p.protocol, p.port, p.invalid)
 }
 
 // lab sends packets and knows which of them arrived.
@@ -191,7 +193,11 @@ func encodePacket(p packet, id uint32) []byte {
 			pseudo = append(append(pseudo, p.from.AsSlice()...), p.to.AsSlice()...)
 			pseudo = append(pseudo, 0, number, byte(len(body)>>8), byte(len(body)))
 		}
-		binary.BigEndian.PutUint16(body[sum:], checksum(append(pseudo, body...)))
+		right := checksum(append(pseudo, body...))
+		if p.invalid {
+			right ^= 0x5555
+		}
+		binary.BigEndian.PutUint16(body[sum:], right)
 	}
 	if p.to.Is4() {
 		header := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, number, 0, 0} // the kernel sets lengths and checksum

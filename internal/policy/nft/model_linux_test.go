@@ -255,6 +255,8 @@ func (m *model) packets(n int) (all []packet) {
 		}
 		if p.to == vip[i] {
 			p.seen = podA[i]
+		} else if p.protocol == ruleset.TCP || p.protocol == ruleset.UDP {
+			p.invalid = m.random.IntN(8) == 0 // what is not tracked is not translated
 		}
 		if p.sender != p.to && (p.from != p.to) {
 			all = append(all, p)

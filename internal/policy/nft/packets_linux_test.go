@@ -395,8 +395,18 @@ func TestList(t *testing.T) {
 		`limit rate 10/second burst 10 packets log prefix "portolan-policy deny in in-0: NetworkPolicy shop/db" group 5 snaplen 128`,
 		`elements = { 10.244.1.11 : goto out-0, 10.244.1.12 : accept }`, `ct state established,related accept`,
 	} {
-		if !strings.Contains(out, "\t"+line+"\n") && !strings.Contains(out, "\t"+line[:len(line)-1]) {
+		if !strings.Contains(out, "\t"+strings.TrimSuffix(line, " }")) {
 			t.Errorf("nft does not list %q:\n%s", line, out)
 		}
+	}
+
+	// Other settings change the rules that log.
+	other, err := nft.New(nft.Config{LogGroup: 9, LogRate: 3})
+	must(t, err)
+	defer other.Close()
+	must(t, other.Sync(s))
+	out = w.command("list", "table", "inet", nft.DefaultName)
+	if !strings.Contains(out, "limit rate 3/second burst 3 packets") || strings.Contains(out, "10/second") || strings.Contains(out, "group 5") {
+		t.Errorf("with group 9 and 3 packets per second nft lists\n%s", out)
 	}
 }

@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -234,6 +235,21 @@ func TestEstablished(t *testing.T) {
 		echo()
 		must(t, table.Sync(rules([]ruleset.Rule{deny}, []ruleset.Rule{deny})))
 		echo()
+		must(t, table.Sync(rules([]ruleset.Rule{deny}, nil)))
+		namespacetest.Do(t, w.hosts[podA[i]], func() { // an error is related
+			c, err := net.Dial("udp", netip.AddrPortFrom(podB[i], 9).String())
+			must(t, err)
+			defer c.Close()
+			for begin := time.Now(); !errors.Is(err, unix.ECONNREFUSED); {
+				if time.Since(begin) > patience {
+					t.Errorf("no error comes back from %s: %v", podB[i], err)
+					break
+				}
+				_, _ = c.Write([]byte("hello"))
+				must(t, c.SetReadDeadline(time.Now().Add(time.Second)))
+				_, err = c.Read(make([]byte, 1))
+			}
+		})
 		must(t, table.Sync(rules([]ruleset.Rule{deny}, onlyTCP)))
 	}
 	must(t, table.Close())

@@ -36,7 +36,10 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 	if err := t.listen(); err != nil {
 		return err
 	}
-	s := &syncer{Ruleset: rs, reader: reader{t.socket, t.cfg.Name}, renderer: t.renderer(rs, familiesOf(rs)), transaction: t.begin()}
+	s := &syncer{
+		Ruleset: rs, reader: reader{t.socket, t.cfg.Name}, renderer: t.renderer(rs, familiesOf(rs)),
+		transaction: t.begin(),
+	}
 	have, err := s.sync()
 	if err != nil {
 		return err

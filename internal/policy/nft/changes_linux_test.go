@@ -98,3 +98,40 @@ func TestDivided(t *testing.T) {
 	w.expect("at the end", m)
 	t.Logf("%d parts", parts)
 }
+
+// TestKilled has a process be killed between the parts of changes: a restart finishes them.
+func TestKilled(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	random := rand.New(rand.NewPCG(9, 10))
+	m := newModel(random)
+	must(t, w.table().Sync(m))
+	killed := 0
+	for i := range events(t, 60) {
+		table := w.table()
+		must(t, table.Sync(m))
+		parts := random.IntN(8)
+		table.Divide(1, func() {
+			if parts--; parts == 0 {
+				table.Cut()
+			}
+		})
+		d := m.change()
+		failed := table.Apply(m, d) != nil
+		must(t, table.Close())
+		if !failed {
+			continue
+		}
+		killed++
+		restarted := w.table()
+		must(t, restarted.Sync(m))
+		must(t, restarted.Close())
+		w.expect("killed in event "+strconv.Itoa(i), m)
+	}
+	t.Logf("killed in %d changes", killed)
+	if killed == 0 {
+		t.Error("no process was killed")
+	}
+}

@@ -36,3 +36,6 @@ func (t *Table) TryAbsent(names ...string) error {
 	}
 	return t.try(append(all, t.features()...))
 }
+
+// Cut has the next transaction of t fail, as if the process was killed before it.
+func (t *Table) Cut() { _ = t.socket.Close() }

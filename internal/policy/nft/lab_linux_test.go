@@ -9,8 +9,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
@@ -45,6 +47,7 @@ type lab struct {
 	senders   map[*namespace.Network][2]int // raw sockets by family
 	receivers []receiver
 	next      uint32 // ID of a packet
+	forgotten uint32 // the ID when the node forgot its connections
 	mu        sync.Mutex
 	arrived   map[uint32]*namespace.Network
 }
@@ -272,6 +275,10 @@ const patience = 10 * time.Second
 // pass sends packets, reports which of them arrived, and waits for those that should.
 func (l *lab) pass(packets []packet, should []bool) []bool {
 	l.t.Helper()
+	if l.next-l.forgotten > 1<<15 { // the kernel compares 16 bits of an ID
+		forgetConnections(l.t)
+		l.forgotten = l.next
+	}
 	ids := make([]uint32, len(packets))
 	var expected []uint32
 	for i, p := range packets {
@@ -296,6 +303,20 @@ func (l *lab) pass(packets []packet, should []bool) []bool {
 		passed[i] = ok && ns == l.hosts[to]
 	}
 	return passed
+}
+
+// forgetConnections has the node forget all connections that it tracks (linux/netfilter/nfnetlink_conntrack.h).
+func forgetConnections(t *testing.T) {
+	t.Helper()
+	const deletion = 2 // IPCTNL_MSG_CT_DELETE
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	must(t, err)
+	defer c.Close()
+	_, err = c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | deletion, Flags: netlink.Request | netlink.Acknowledge},
+		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
+	})
+	must(t, err)
 }
 
 // compare sends packets and reports those of which the kernel and Judge differ.

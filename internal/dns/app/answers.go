@@ -93,7 +93,7 @@ func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*an
 	return a, err
 }
 
-// identify sets the server's identity, EDNS limits, cookies, search path and observer.
+// identify sets the server's identity, EDNS limits, cookies, search path, observer and gate.
 func (d *DNS) identify(cfg dnssettings.DNS, a *answers) {
 	compiled := &a.settings.DNS
 	w := &a.wiring
@@ -102,6 +102,7 @@ func (d *DNS) identify(cfg dnssettings.DNS, a *answers) {
 	if w.CookieSecrets = compiled.CookieSecrets; len(w.CookieSecrets) == 0 {
 		w.CookieSecrets = []respond.CookieSecret{d.secret}
 	}
+	w.Gate = d.cfg.Gate
 	w.Search, w.SearchSOA = autopath.New(compiled.Autopath), compiled.AutopathSOA
 	if !compiled.QueryLog.Empty() {
 		compiled.QueryLog.Tap.Identity = w.NSID

@@ -43,6 +43,8 @@ type Config struct {
 	// Problem returns why the first of the kinds cannot be read; nil where no problem
 	// is known. The field is nil where the cluster is not read.
 	Problem func(kinds ...cluster.Kind) error
+	// Gate, if not nil, holds answers back until their addresses can be reached.
+	Gate respond.Gate
 	// Loaded, if not nil, is called once, when the zones have been compiled from a live
 	// model.
 	Loaded func()

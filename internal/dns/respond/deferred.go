@@ -13,8 +13,8 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// Deferred is an answer that takes time: one that depends on upstream replies, or
-// a zone transfer. Call Answers or, when one message is enough, Answer; one of
+// Deferred is an answer that takes time: one that depends on upstream replies, one
+// that the Gate holds back, or a zone transfer. Call Answers or, when one message is enough, Answer; one of
 // them, once.
 type Deferred struct {
 	responder *Responder
@@ -26,6 +26,9 @@ type Deferred struct {
 	reserved  []upstreamQuery // nothing waits for them yet
 	queries   []upstreamQuery // all others, so far
 	messages  Messages        // of a transfer; nil for other answers
+	// held is a finished answer, nil without one, and wait waits until it may be sent.
+	held []byte
+	wait func(context.Context)
 }
 
 // maxUpstreamQueries bounds the upstream queries that one client query causes: one for
@@ -94,6 +97,17 @@ func (d *Deferred) Answers(ctx context.Context) iter.Seq[[]byte] {
 // none. Each reply leads to a replay of the query, which may need more replies;
 // those that it does not need any more are not waited for.
 func (d *Deferred) Answer(ctx context.Context) []byte {
+	if d.held == nil {
+		d.held = d.resolve(ctx)
+	}
+	if d.wait != nil {
+		d.wait(ctx)
+	}
+	return d.held
+}
+
+// resolve waits for upstream replies and makes the response.
+func (d *Deferred) resolve(ctx context.Context) []byte {
 	ended := make(chan struct{})
 	defer close(ended)
 	replies := make(chan upstreamReply)
@@ -147,6 +161,7 @@ func (d *Deferred) replay(waiting int) (answer []byte, done bool) {
 	}
 	if v.outcome != dropped {
 		answer = slices.Clone(w.finish(&x, &v))
+		d.wait = w.hold(&x, &v, answer)
 	}
 	x.start = d.start
 	w.record(&x, &v, answer)

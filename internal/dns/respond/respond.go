@@ -13,7 +13,8 @@
 // paths (search), rules (local) and the zones (answer); names outside the zones
 // come from the cache of upstream replies (upstream, relay). Where a reply is
 // missing, the query is pending: Respond returns a Deferred, which waits for the
-// reply and replays the whole query. A replay skips admit only.
+// reply and replays the whole query. A replay skips admit only. A
+// Gate may hold an answer with addresses back; its Deferred waits (gate).
 //
 // The package implements RFC 1034, section 4.3.2 (answers), RFC 2181, section 9
 // (truncation), RFC 2308 (denials), RFC 6604 (the rcode behind a CNAME), RFC
@@ -95,6 +96,8 @@ type Config struct {
 	// Observer receives each query and its answer, except packets that are no
 	// queries; nil is none.
 	Observer Observer
+	// Gate holds answers with addresses back; nil is none.
+	Gate Gate
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -192,9 +195,15 @@ func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byt
 		return nil, w.deferQuery(&x)
 	default:
 		answer = w.finish(&x, &v)
+		if wait := w.hold(&x, &v, answer); wait != nil {
+			deferred = held(answer, wait)
+		}
 	}
 	w.record(&x, &v, answer)
-	return answer, deferred
+	if deferred != nil {
+		return nil, deferred
+	}
+	return answer, nil
 }
 
 // process takes a query through the stages up to its verdict. The records of the

@@ -47,6 +47,7 @@ type searcher struct {
 
 	name   [dnsname.MaxWire]byte    // under consideration
 	target [2][dnsname.MaxWire]byte // of the aliases in upstream replies
+	found  []byte                   // the name at which the search ended here, in name; nil without one
 	alias  dnswire.RRsetBuilder     // from the query's name to the name that was found
 	rdata  [dnsname.MaxWire]byte    // of alias
 
@@ -62,7 +63,7 @@ type searcher struct {
 
 // reset prepares for a new search.
 func (s *searcher) reset(source searchSource) {
-	s.source, s.denied, s.zone, s.stale, s.asGiven = source, false, nil, nil, nil
+	s.source, s.found, s.denied, s.zone, s.stale, s.asGiven = source, nil, false, nil, nil, nil
 }
 
 // solveSearch answers a query that carries search paths. Paths in the name take
@@ -191,6 +192,7 @@ func (w *Worker) findName(x *exchange) (name []byte, v verdict) {
 		case p.finding == waiting:
 			wait = true
 		case p.finding == found && !wait:
+			s.found = name
 			return p.name, verdict{}
 		case p.finding == failing && !p.decisive:
 			unknown = p.ede

@@ -136,6 +136,9 @@ var arrows = []arrow{
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"policy", "cluster", "judges the model"},
 	{"policy/cni", "support", "records attachments in state files, reads files that may block"},
+	{"policy/fqdn", "dns/dnsname", "policies have domain names"},
+	{"policy/fqdn", "dns/dnswire", "reads the addresses in answers"},
+	{"policy/fqdn", "support/budget", "answers that wait are accounted, and addresses have a share of the memory"},
 
 	{"proxy/plan", "cluster", "compiles the model"},
 	{"proxy/settings", "config/key", "declares keys"},

@@ -1,0 +1,327 @@
+// Package fqdn enforces policies by domain name without a race: the addresses in
+// an answer of the node agent's DNS are in the kernel before the Pod has the answer.
+//
+//	DNS answer ─► patterns ─► answer ────► table ─────────► program ─────────► kernel sets
+//	(Gate.Hold)   which sets  addresses    what the kernel  many names in one
+//	              a name is   at the end   has, until when  transaction
+//	              in          of aliases                       │
+//	              answer leaves ◄── wait, HoldLimit at most ◄──┘
+//
+// An answer whose name and aliases are in no set costs a lookup and allocates
+// nothing. One whose addresses are in the kernel for as long as the client may use
+// them leaves at once. For others a transaction is needed: the answer waits for it,
+// for Config.HoldLimit at most, and then leaves anyway. What has not reached the
+// kernel stays denied there, so that a failure denies and does not allow.
+//
+// The names are those of ruleset.Set.Domains (ClusterNetworkPolicy, DomainName:
+// https://network-policy-api.sigs.k8s.io).
+package fqdn
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
+)
+
+// Programmer adds addresses to the kernel's sets of kind ruleset.Resolved.
+type Programmer interface {
+	// AddResolved adds addresses of both families to a set. They leave it after ttl,
+	// also those that were there before. It fails if there is no such set.
+	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
+}
+
+// Config configures a Gate. Zero durations and limits but Grace are the defaults below.
+type Config struct {
+	Programmer Programmer
+	// IsPod reports whether a Pod of this node has an address. The answers to other
+	// clients change nothing. It must not block.
+	IsPod func(netip.Addr) bool
+	// MinTTL and MaxTTL are the bounds of the time for which an address is expected to be
+	// used, which is the answer's TTL; MinTTL takes precedence. Grace is added to that, for
+	// clients that keep addresses longer. It is 10 s at least, so that not each answer
+	// needs a transaction.
+	MinTTL, MaxTTL, Grace time.Duration
+	// HoldLimit is the longest time for which an answer waits.
+	HoldLimit time.Duration
+	// MaxPerName, MaxPerSet and MaxAddresses bound the addresses of one name, of one
+	// set and in all, and MaxHeld the answers that wait. The memory limit of the
+	// process may allow fewer in all. Of a name, those answered last are known: the others
+	// stay in the kernel until they expire. Where a set is full, or all are, no address is
+	// added until others expire.
+	MaxPerName, MaxPerSet, MaxAddresses, MaxHeld int
+	Log                                          *slog.Logger
+}
+
+// The defaults. With a Grace of one minute, an address of an answer with a TTL of 5 s is
+// allowed for two minutes, and renewed at intervals of 30 s while it is asked for.
+const (
+	DefaultMinTTL       = time.Minute
+	DefaultMaxTTL       = 24 * time.Hour
+	DefaultHoldLimit    = 500 * time.Millisecond
+	DefaultMaxPerName   = 256
+	DefaultMaxPerSet    = 16 << 10
+	DefaultMaxAddresses = 64 << 10
+	DefaultMaxHeld      = 4096
+)
+
+// Shares of the memory limit, and what an address with its name and an answer that
+// waits, with its goroutine, take, in octets.
+const (
+	addressShare, addressCost = 0.0625, 512
+	heldShare, heldCost       = 0.0625, 12 << 10
+)
+
+// withDefaults returns c with the values of zero fields, within the memory limit.
+func (c Config) withDefaults() Config {
+	for field, value := range map[*time.Duration]time.Duration{
+		&c.MinTTL: DefaultMinTTL, &c.MaxTTL: DefaultMaxTTL, &c.HoldLimit: DefaultHoldLimit,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	for field, value := range map[*int]int{
+		&c.MaxPerName: DefaultMaxPerName, &c.MaxPerSet: DefaultMaxPerSet,
+		&c.MaxAddresses: DefaultMaxAddresses, &c.MaxHeld: DefaultMaxHeld,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	c.Grace = max(c.Grace, ttlUnit)
+	c.MaxAddresses = budget.Within(addressShare, addressCost, c.MaxAddresses)
+	c.MaxHeld = budget.Within(heldShare, heldCost, c.MaxHeld)
+	return c
+}
+
+// Gate puts the addresses of answers into the kernel's sets, and holds the answers
+// back meanwhile. It implements respond.Gate. Its methods are safe for concurrent
+// use.
+type Gate struct {
+	cfg      Config
+	patterns atomic.Pointer[patterns]
+	held     *budget.Account
+	counters counters
+	ended    chan struct{} // closed when Run has ended: nothing is programmed any more
+
+	resolutions sync.Pool // of *resolution
+
+	updating sync.Mutex // held during Update and Refill
+
+	mu    sync.Mutex // held for a short time only: Hold waits for it
+	table table
+	queue queue         // to be programmed
+	work  chan struct{} // has an element if queue has
+}
+
+// New returns a Gate without sets. It programs the kernel while Run runs.
+func New(cfg Config) *Gate {
+	cfg = cfg.withDefaults()
+	g := &Gate{
+		cfg:   cfg,
+		held:  budget.NewAccount("policy-answers", budget.Limits{Total: cfg.MaxHeld, PerSource: max(1, cfg.MaxHeld/4)}),
+		table: newTable(&cfg),
+		ended: make(chan struct{}),
+		work:  make(chan struct{}, 1),
+	}
+	g.patterns.Store(compile(nil, cfg.Log))
+	g.resolutions.New = func() any { return new(resolution) }
+	return g
+}
+
+// Account returns the figures of the answers that wait.
+func (g *Gate) Account() budget.Stats { return g.held.Stats() }
+
+// Update replaces the sets: their names, and the domain names of each in lower case
+// without a dot at the end, or "*." and a name for all names under it. The known
+// addresses of names that a set did not have before are added to it, too. A name is
+// known if it was in a set when it was answered, until its addresses expire.
+//
+// Call it with the sets of before and after, then change the kernel, and then call it
+// with those after: no answer leaves between then without its addresses. Until the
+// kernel has a new set, what is added to it is tried again.
+func (g *Gate) Update(sets map[string][]string) {
+	p := compile(sets, g.cfg.Log)
+	g.updating.Lock()
+	defer g.updating.Unlock()
+	g.mu.Lock()
+	g.patterns.Store(p)
+	g.mu.Unlock()
+	g.assignAll()
+}
+
+// visit calls do with each element of a map that mu guards. It gives mu back in between.
+func visit[K comparable, V any](mu *sync.Mutex, all map[K]V, do func(K, V)) {
+	const atOnce = 64
+	mu.Lock()
+	defer mu.Unlock()
+	visited := 0
+	for k, v := range all {
+		do(k, v)
+		if visited++; visited%atOnce == 0 {
+			mu.Unlock()
+			runtime.Gosched()
+			mu.Lock()
+		}
+	}
+}
+
+// Refill adds all known addresses again, after the kernel lost its sets.
+func (g *Gate) Refill() {
+	g.updating.Lock()
+	defer g.updating.Unlock()
+	g.mu.Lock()
+	g.table.losses++
+	g.table.kernel = make(map[element]int64)
+	g.mu.Unlock()
+	g.assignAll()
+}
+
+// assignAll finds the sets of all names. Names that are answered meanwhile do not wait for
+// it.
+func (g *Gate) assignAll() {
+	p := g.patterns.Load()
+	visit(&g.mu, g.table.names, func(_ string, n *name) {
+		if g.table.assign(n, p) {
+			g.enqueue(n, later)
+		}
+	})
+}
+
+// Hold implements respond.Gate.
+func (g *Gate) Hold(client netip.Addr, asked, answer []byte) (wait func(context.Context)) {
+	p := g.patterns.Load()
+	if p.isEmpty() || !p.isPossible(asked, answer) {
+		return nil
+	}
+	waits := g.resolve(p, client, asked, answer)
+	if len(waits) == 0 {
+		return nil
+	}
+	select {
+	case <-g.ended:
+		return nil
+	default:
+	}
+	place, err := g.held.TryEnter(client, nil)
+	if err != nil {
+		return nil // accounted
+	}
+	g.counters.held.Add(1)
+	return func(ctx context.Context) {
+		defer place.Leave()
+		g.wait(ctx, waits)
+	}
+}
+
+// resolve reads an answer that may be of names in sets, and returns what it has to wait for.
+func (g *Gate) resolve(p *patterns, client netip.Addr, asked, answer []byte) (waits []change) {
+	r := g.resolutions.Get().(*resolution)
+	defer g.resolutions.Put(r)
+	if !p.resolve(r, asked, answer) || !g.cfg.IsPod(client) {
+		return nil
+	}
+	return g.insert(r)
+}
+
+// insert notes the addresses of an answer, and queues the names that the kernel has to
+// be given. It returns those that the answer has to wait for.
+func (g *Gate) insert(r *resolution) (waits []change) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, at := g.patterns.Load(), g.table.now()
+	for _, wire := range r.names() {
+		n, number, isNew := g.table.note(p, wire, r.addresses, at)
+		if isNew {
+			g.enqueue(n, now)
+		}
+		if number > 0 {
+			waits = append(waits, change{n, number})
+		}
+	}
+	return waits
+}
+
+// change is a change of a name's addresses.
+type change struct {
+	name   *name
+	number uint64
+}
+
+// wait waits until the kernel has the changes, or HoldLimit has passed.
+func (g *Gate) wait(ctx context.Context, waits []change) {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.HoldLimit)
+	defer cancel()
+	for _, c := range waits {
+		for {
+			done := g.done(c)
+			if done == nil {
+				break
+			}
+			select {
+			case <-done:
+			case <-g.ended:
+				return
+			case <-ctx.Done():
+				g.counters.late.Add(1)
+				return
+			}
+		}
+	}
+}
+
+// done returns nil if the kernel has a change, or else what is closed when it has more
+// changes of the name.
+func (g *Gate) done(c change) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.name.programmed >= c.number {
+		return nil
+	}
+	return c.name.progress()
+}
+
+// counters count since the start.
+type counters struct {
+	held, late, transactions, added, failed atomic.Uint64
+}
+
+// Stats are the figures of a Gate. The counters are since the start.
+type Stats struct {
+	// Names and Addresses are those known now; an address counts for each of its names.
+	Names, Addresses int
+	// Held are the answers that waited, and Late those of them that left before all
+	// their addresses were in the kernel.
+	Held, Late uint64
+	// Transactions are the calls of the Programmer, Added the addresses in those that
+	// succeeded, and Failed those that failed.
+	Transactions, Added, Failed uint64
+	// Overflows are the addresses that were not added, by the limit: "name", "set" or
+	// "all". Forgotten are those that names had in the kernel beyond MaxPerName.
+	Overflows map[string]uint64
+	Forgotten uint64
+	// Unroutable are addresses that no set is given: loopback, link-local, multicast.
+	Unroutable uint64
+}
+
+// Stats returns the present figures.
+func (g *Gate) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := Stats{
+		Names: len(g.table.names), Addresses: g.table.total,
+		Held: g.counters.held.Load(), Late: g.counters.late.Load(),
+		Transactions: g.counters.transactions.Load(), Added: g.counters.added.Load(), Failed: g.counters.failed.Load(),
+		Overflows: make(map[string]uint64, limits), Forgotten: g.table.forgotten, Unroutable: g.table.unroutable,
+	}
+	for l, n := range g.table.overflows {
+		s.Overflows[limitNames[l]] = n
+	}
+	return s
+}

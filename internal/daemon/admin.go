@@ -35,7 +35,7 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 	cfg := admin.Config{
 		Connections: d.connections, Debug: d.cfg.Settings.Admin.Debug,
 		Ready: d.ready, Metrics: metrics.Handler(registry, d.cfg.Log), Dumps: append(d.cfg.Dumps, d.configDump()),
-		Actions: d.cfg.Actions, Pages: d.pages(),
+		Actions: d.cfg.Actions, Pages: d.pages(), DebugPages: d.debugPages(),
 		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Program: d.cfg.Program,
 	}
 	if cfg.Listen = settings.Listen; cfg.Listen.IsValid() {
@@ -105,6 +105,22 @@ func (d *Daemon) pages() map[string]http.Handler {
 	for _, p := range d.cfg.Parts {
 		if of, ok := p.(publisher); ok {
 			maps.Copy(all, of.Pages())
+		}
+	}
+	return all
+}
+
+// debugPublisher is a Part with pages on the admin server that are for operators.
+type debugPublisher interface {
+	DebugPages() map[string]http.Handler
+}
+
+// debugPages returns the pages for operators of all parts, by path.
+func (d *Daemon) debugPages() map[string]http.Handler {
+	all := make(map[string]http.Handler)
+	for _, p := range d.cfg.Parts {
+		if of, ok := p.(debugPublisher); ok {
+			maps.Copy(all, of.DebugPages())
 		}
 	}
 	return all

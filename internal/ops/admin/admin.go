@@ -45,7 +45,10 @@ type Config struct {
 	Actions []Action
 	// Pages are additional pages for all clients, by path.
 	Pages map[string]http.Handler
-	// Debug serves the dumps, and PProf profiles, to all clients instead of to those on
+	// DebugPages are additional pages, by path, for the clients that dumps are for. They may
+	// take as long as they need.
+	DebugPages map[string]http.Handler
+	// Debug serves the dumps and debug pages, and PProf profiles, to all clients instead of to those on
 	// loopback only.
 	Debug, PProf bool
 	Log          *slog.Logger
@@ -125,8 +128,12 @@ func (s *HTTPServer) routes(cfg *Config) http.Handler {
 		mux.Handle("GET "+path, cfg.Pages[path])
 		paths = append(paths, path)
 	}
+	for _, path := range slices.Sorted(maps.Keys(cfg.DebugPages)) {
+		mux.Handle("GET "+path, restrict(cfg.Debug, debugKey, cfg.DebugPages[path]))
+		paths = append(paths, path)
+	}
 	for _, dump := range cfg.Dumps {
-		mux.Handle("GET "+dump.Path, restrict(cfg.Debug, "admin.debug", s.dump(dump.ContentType, dump.Write)))
+		mux.Handle("GET "+dump.Path, restrict(cfg.Debug, debugKey, s.dump(dump.ContentType, dump.Write)))
 		paths = append(paths, dump.Path)
 	}
 	origins := http.NewCrossOriginProtection()
@@ -161,6 +168,9 @@ func (s *HTTPServer) dump(contentType string, write func(io.Writer) error) http.
 		_ = write(w) // it fails if the client closed the connection
 	})
 }
+
+// debugKey is the key of the configuration that serves dumps to all clients.
+const debugKey = "admin.debug"
 
 // restrict serves h to clients on loopback only, unless the key of the configuration that
 // serves it to all is set.

@@ -33,6 +33,9 @@ func settings() Config {
 		Dumps: []Dump{
 			{"/debug/zone", "text/dns; charset=utf-8", text("zone")}, {"/debug/model", "application/json", text("model")},
 		},
+		DebugPages: map[string]http.Handler{
+			"/debug/lines": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.RawQuery) }),
+		},
 		Actions: []Action{{"/cache/flush", func(q url.Values) (string, error) {
 			if q.Get("name") == "" {
 				return "", errors.New("the parameter name is missing")
@@ -91,6 +94,10 @@ func TestRoutes(t *testing.T) {
 		"the objects":                    {nil, near, "GET", "/debug/model", 200, "model"},
 		"the records, far":               {nil, far, "GET", "/debug/zone", 403, "admin.debug"},
 		"the records, far, with debug":   {dumps, far, "GET", "/debug/zone", 200, "zone"},
+		"a page for operators":           {nil, near, "GET", "/debug/lines?follow", 200, "follow"},
+		"a page for operators, far":      {nil, far, "GET", "/debug/lines", 403, "admin.debug"},
+		"such a page, far, with debug":   {dumps, far, "GET", "/debug/lines?follow", 200, "follow"},
+		"no such page beside probes":     {probes, near, "GET", "/debug/lines", 404, ""},
 		"a profile, near":                {nil, near, "GET", "/debug/pprof/cmdline", 200, ""},
 		"a profile, near in IPv6":        {nil, "[::1]:1", "GET", "/debug/pprof/cmdline", 200, ""},
 		"a profile, near as IPv4-mapped": {nil, mapped, "GET", "/debug/pprof/cmdline", 200, ""},

@@ -44,27 +44,37 @@ const adminTime = 30 * time.Second
 
 // request sends a request to the admin address and copies its answer to w.
 func (f *adminFlag) request(ctx context.Context, method, path string, w io.Writer) error {
-	at := string(*f)
-	if _, err := netip.ParseAddrPort(at); err != nil {
-		return fmt.Errorf("--admin: %q is not an address and port, such as 127.0.0.1:9153", at)
-	}
 	ctx, cancel := context.WithTimeout(ctx, adminTime)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+at+path, http.NoBody)
+	answer, err := f.open(ctx, method, path)
 	if err != nil {
 		return err
 	}
+	defer answer.Close()
+	_, err = io.Copy(w, answer)
+	return err
+}
+
+// open sends a request to the admin address and returns its answer, which the caller closes.
+func (f *adminFlag) open(ctx context.Context, method, path string) (answer io.ReadCloser, err error) {
+	at := string(*f)
+	if _, err := netip.ParseAddrPort(at); err != nil {
+		return nil, fmt.Errorf("--admin: %q is not an address and port, such as 127.0.0.1:9153", at)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+at+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return fmt.Errorf("the server's admin address does not answer: %w; --admin names another", err)
+		return nil, fmt.Errorf("the server's admin address does not answer: %w; --admin names another", err)
 	}
-	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxProbe)) // what there is of the reason
-		return fmt.Errorf("%s: %s", at, explain.Plain(strings.TrimSpace(string(text))))
+		return nil, fmt.Errorf("%s: %s", at, explain.Plain(strings.TrimSpace(string(text))))
 	}
-	_, err = io.Copy(w, response.Body)
-	return err
+	return response.Body, nil
 }
 
 func newCacheDump() *cobra.Command {

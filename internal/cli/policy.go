@@ -17,13 +17,13 @@ import (
 func newPolicy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Find out what NetworkPolicies change",
-		Long:  `Find out what NetworkPolicies and ClusterNetworkPolicies change.`,
+		Short: "Find out what NetworkPolicies change, and what they deny",
+		Long:  `Find out what NetworkPolicies and ClusterNetworkPolicies change, and what they deny.`,
 		Example: `  portolan policy diff policies --manifests examples/shop
   portolan policy diff -f policies`,
 	}
 	group(cmd)
-	cmd.AddCommand(newPolicyDiff())
+	cmd.AddCommand(newPolicyDiff(), newPolicyLog())
 	return cmd
 }
 

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/policy/droplog"
+)
+
+func newPolicyLog() *cobra.Command {
+	var flags policyLogFlags
+	cmd := &cobra.Command{
+		Use:   "log",
+		Short: "Print the packets that policies denied on a node",
+		Long: `Print the last packets that policies denied on the node of an agent, or would deny if
+they were not in audit mode: both ends with their Pods, and the rule that decided.
+Equal packets within a second are one line. The kernel logs up to 10 packets a second
+for each rule, and the agent a limited number of lines; its metrics count all packets.
+
+The command talks to the agent's admin address, which must be on loopback.`,
+		Example: `  portolan policy log
+  portolan policy log --follow --namespace shop
+  kubectl exec -n kube-system portolan-node-x7k2q -- /portolan policy log -o json`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
+	}
+	flags.admin.add(cmd)
+	cmd.Flags().BoolVar(&flags.follow, "follow", false, "go on with further packets, until interrupted")
+	cmd.Flags().StringVarP(
+		&flags.namespace, "namespace", "n", "", "only packets from or to Pods of this `NAMESPACE`",
+	)
+	flags.format.add(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
+	return cmd
+}
+
+// policyLogFlags are the flags of policy log.
+type policyLogFlags struct {
+	admin     adminFlag
+	follow    bool
+	namespace string
+	format    output
+}
+
+func (f *policyLogFlags) run(cmd *cobra.Command) error {
+	if err := f.format.check(); err != nil {
+		return err
+	}
+	query := make(url.Values)
+	if f.follow {
+		query.Set(droplog.ParamFollow, "")
+	}
+	if f.namespace != "" {
+		query.Set(droplog.ParamNamespace, f.namespace)
+	}
+	ctx := cmd.Context()
+	answer, err := f.admin.open(ctx, http.MethodGet, droplog.Path+"?"+query.Encode())
+	if err == nil {
+		defer answer.Close()
+		err = f.print(cmd.OutOrStdout(), answer)
+	}
+	if ctx.Err() != nil {
+		return nil // interrupted
+	}
+	return err
+}
+
+// print prints the lines of the page: as they are, or for people.
+func (f *policyLogFlags) print(w io.Writer, lines io.Reader) error {
+	scanner := bufio.NewScanner(lines)
+	for scanner.Scan() {
+		line := scanner.Text()
+		switch {
+		case line == "":
+			continue
+		case f.format != "json":
+			var r droplog.Record
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				return fmt.Errorf("the agent's log: %w", err)
+			}
+			line = r.String()
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return scanner.Err()
+}

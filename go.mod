@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1
+	github.com/containernetworking/cni v1.3.1
 	github.com/coredns/caddy v1.1.4
 	github.com/dchest/siphash v1.2.3
 	github.com/dnstap/golang-dnstap v0.4.0

@@ -75,7 +75,7 @@ Kubernetes API or from a directory of manifests.`,
 	root.AddCommand(
 		newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(),
 		newNode(), newPolicy(), newProxy(), newCleanup(), newWebhook(), newController(), newProbe(), newCache(), newTrace(),
-		newVersion(),
+		newVersion(), newCNI(),
 	)
 	root.Version = versions()     // without a template: those keep more of the program than is used, see architecture
 	root.InitDefaultVersionFlag() // the help command shows it, too

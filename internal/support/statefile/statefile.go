@@ -14,12 +14,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
 
 	"portolan.dev/portolan/internal/support/deadline"
+	"portolan.dev/portolan/internal/support/replacefile"
 )
 
 // ErrForeign is wrapped by the errors for files that are damaged, or of another format
@@ -29,57 +26,10 @@ var ErrForeign = errors.New("damaged, or of another version")
 // Format is the first line of all files of a format and version.
 type Format string
 
-// infix separates the path of a file and random digits in the name of a temporary file.
-const infix = ".new-"
-
-// leftoverAge is the time since the last write after which a temporary file belongs to a
-// process that was killed.
-const leftoverAge = time.Minute
-
-// Write replaces the file at path by one with the contents that write writes. If it
-// fails, the old file is unchanged and no temporary file is left. Several processes may
-// write the file at once: the last rename wins. Write also removes temporary files of
-// processes that were killed.
+// Write replaces the file at path by one with the contents that write writes, see
+// replacefile.Write.
 func (f Format) Write(path string, write func(io.Writer) error) error {
-	dir, name := filepath.Split(path)
-	removeLeftovers(filepath.Clean(dir), name)
-	temporary, err := os.CreateTemp(filepath.Clean(dir), name+infix+"*") // mode 0600
-	if err != nil {
-		return err
-	}
-	err = f.write(temporary, write)
-	if err == nil {
-		err = temporary.Sync()
-	}
-	err = errors.Join(err, temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err == nil {
-		return nil
-	}
-	_ = os.Remove(temporary.Name())
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		err = fmt.Errorf("%w; the file system needs room for two versions of the file", err)
-	}
-	return err
-}
-
-// removeLeftovers removes old temporary files for a file name in dir. Those that it
-// fails to remove are removed by a later call.
-func removeLeftovers(dir, name string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return // creating the new file fails and reports it
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), name+infix) {
-			continue
-		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
-		}
-	}
+	return replacefile.Write(path, func(file *os.File) error { return f.write(file, write) })
 }
 
 func (f Format) write(w io.Writer, write func(io.Writer) error) error {

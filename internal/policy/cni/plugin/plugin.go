@@ -116,10 +116,10 @@ func commands() map[string]command {
 	}
 }
 
-// Called reports whether a container runtime calls the program with these arguments: CNI_COMMAND is set, and
-// the arguments are the program's name alone, or with "cni".
-func Called(args []string) bool {
-	return os.Getenv("CNI_COMMAND") != "" && (len(args) == 1 || len(args) == 2 && args[1] == "cni")
+// Called reports whether a container runtime calls the program: CNI_COMMAND is set, and there are no arguments
+// but "cni".
+func Called() bool {
+	return os.Getenv("CNI_COMMAND") != "" && (len(os.Args) == 1 || len(os.Args) == 2 && os.Args[1] == "cni")
 }
 
 // Run does what the environment variable CNI_COMMAND says, with the configuration on stdin. It prints the

@@ -15,7 +15,7 @@ import (
 )
 
 func init() { // see the comment of the package
-	if plugin.Called(os.Args) {
+	if plugin.Called() {
 		os.Exit(plugin.Run(os.Stdin, os.Stdout, os.Stderr))
 	}
 }

@@ -1,0 +1,126 @@
+package conflist
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"portolan.dev/portolan/test/await"
+)
+
+// lines is a log that a test reads.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
+}
+
+const (
+	otherNet = `{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "ptp"}]}`
+	joined   = `{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "ptp"},{"type":"portolan","socket":"/s"}]}`
+)
+
+func follow(t *testing.T, dir string) (Config, *lines) {
+	t.Helper()
+	cfg := Config{ConfDir: dir, BinDir: t.TempDir(), Socket: "/s", Program: filepath.Join(directory(t, map[string]string{"p": "x"}), "p")}
+	log := new(lines)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- Follow(ctx, cfg, slog.New(slog.NewTextHandler(log, nil))) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Follow: %v", err)
+		}
+	})
+	return cfg, log
+}
+
+func awaitText(t *testing.T, path, want string) {
+	t.Helper()
+	await.NoError(t, func() error {
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			return fmt.Errorf("%s: %s, %w", path, text, err)
+		}
+		return nil
+	})
+}
+
+func awaitLog(t *testing.T, log *lines, want string) {
+	t.Helper()
+	await.NoError(t, func() error {
+		if log.count(want) == 0 {
+			return errors.New("nothing logged about " + want)
+		}
+		return nil
+	})
+}
+
+// TestFollow: the plugin comes into each configuration that the runtime is going to load.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "net.d") // the other network's installer has not run yet
+	cfg, log := follow(t, dir)
+	awaitLog(t, log, "no network configuration")
+	must(t, os.Mkdir(dir, 0o700))
+	net := filepath.Join(dir, "10-net.conflist")
+	must(t, os.WriteFile(net, []byte(otherNet), 0o600))
+	awaitText(t, net, joined)
+
+	must(t, os.WriteFile(net, []byte(otherNet), 0o600)) // its installer runs again
+	awaitText(t, net, joined)
+	must(t, os.WriteFile(net, []byte(otherNet[:40]), 0o600)) // and again, in two steps
+	awaitLog(t, log, "is empty or cut off")
+	must(t, os.WriteFile(net, []byte(otherNet), 0o600))
+	awaitText(t, net, joined)
+
+	first := filepath.Join(dir, "05-first.conflist") // a new network
+	must(t, os.WriteFile(first, []byte(otherNet), 0o600))
+	awaitText(t, first, joined)
+	must(t, os.Remove(first))
+	must(t, os.Remove(filepath.Join(cfg.BinDir, "portolan")))
+	must(t, os.WriteFile(net, []byte(otherNet), 0o600))
+	awaitText(t, net, joined)
+	awaitText(t, filepath.Join(cfg.BinDir, "portolan"), "x")
+}
+
+// TestFollowContested: a program that undoes each change is not followed at its pace.
+func TestFollowContested(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	net := filepath.Join(dir, "05-cilium.conflist")
+	must(t, os.WriteFile(net, []byte(otherNet), 0o600))
+	_, log := follow(t, dir)
+	const changed = "the CNI plugin is in the configuration"
+	const reported = "again and again"
+	for log.count(reported) == 0 {
+		await.NoError(t, func() error {
+			if text, _ := os.ReadFile(net); string(text) != joined && log.count(reported) == 0 {
+				return errors.New("neither repaired nor reported")
+			}
+			return nil
+		})
+		must(t, os.WriteFile(net, []byte(otherNet), 0o600))
+	}
+	if n := log.count(changed); n != contestCount+1 {
+		t.Errorf("%d changes before it is reported, want %d", n, contestCount+1)
+	}
+}

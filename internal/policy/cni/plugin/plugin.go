@@ -39,7 +39,7 @@ const (
 	// retryInterval is the time between two attempts to reach the agent.
 	retryInterval = 20 * time.Millisecond
 	// endTime is how long the other commands take at most.
-	endTime = 2 * time.Second
+	endTime = 5 * time.Second
 )
 
 // code is an error code of section 5, "Error". Those from 100 are the plugin's own.
@@ -124,9 +124,11 @@ func Called() bool {
 
 // Run does what the environment variable CNI_COMMAND says, with the configuration on stdin. It prints the
 // result, or an error as JSON, on stdout, and returns the exit status.
-func Run(stdin io.Reader, stdout, stderr io.Writer) int {
+func Run(stdin io.Reader, stdout, stderr io.Writer) int { return run(os.Getenv, stdin, stdout, stderr) }
+
+func run(getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c := &call{stdout: stdout, stderr: stderr}
-	err := c.run(os.Getenv, stdin)
+	err := c.run(getenv, stdin)
 	if err == nil {
 		return 0
 	}

@@ -1,0 +1,128 @@
+package plugin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"portolan.dev/portolan/internal/policy/cni/attach"
+)
+
+// TestErrors: what cannot be done is told with the code of the specification, in one line.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	const head = `{"cniVersion": "1.0.0", "name": "pods", "type": "portolan", "socket": "/nonexistent/cni.sock"`
+	const prev = `, "prevResult": {"ips": [{"address": "10.244.1.7/24"}, {"address": "fd00::7/64"}]}`
+	for name, test := range map[string]struct {
+		env  map[string]string // over that of ADD for a Pod
+		conf string
+		code code
+		want string
+	}{
+		"no agent":                  {nil, head + prev + "}", codeTryAgain, "Pod shop/web does not start without its policies: the agent does not answer at /nonexistent/cni.sock: no such file or directory"},
+		"no agent for STATUS":       {map[string]string{"CNI_COMMAND": "STATUS"}, strings.Replace(head, "1.0.0", "1.1.0", 1) + "}", codeUnavailable, "the agent does not answer at /nonexistent/cni.sock: no such file or directory"},
+		"no agent for GC":           {map[string]string{"CNI_COMMAND": "GC"}, strings.Replace(head, "1.0.0", "1.1.0", 1) + "}", codeTryAgain, "the agent does not answer at /nonexistent/cni.sock: no such file or directory"},
+		"unknown command":           {map[string]string{"CNI_COMMAND": "add"}, head + prev + "}", codeEnvironment, `CNI_COMMAND "add" is unknown`},
+		"no container":              {map[string]string{"CNI_CONTAINERID": ""}, head + prev + "}", codeEnvironment, `CNI_CONTAINERID, CNI_IFNAME: container ID "" is not of 1 to 128 octets`},
+		"a path as container":       {map[string]string{"CNI_CONTAINERID": "a/../b"}, head + prev + "}", codeEnvironment, `CNI_CONTAINERID, CNI_IFNAME: container ID "a/../b" has characters that the CNI specification does not allow`},
+		"a path as interface":       {map[string]string{"CNI_IFNAME": ".."}, head + prev + "}", codeEnvironment, `CNI_CONTAINERID, CNI_IFNAME: interface ".." is not the name of a device`},
+		"no namespace":              {map[string]string{"CNI_NETNS": ""}, head + prev + "}", codeEnvironment, "CNI_NETNS is not set"},
+		"no Pod":                    {map[string]string{"CNI_ARGS": "IgnoreUnknown=1"}, head + prev + "}", codeEnvironment, "CNI_ARGS has no K8S_POD_NAMESPACE and K8S_POD_NAME: policies are for Pods of Kubernetes"},
+		"an old version":            {nil, `{"cniVersion": "0.2.0", "name": "pods"}`, codeVersion, `cniVersion "0.2.0" is not one of 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0`},
+		"no version":                {nil, `{"name": "pods"}`, codeVersion, `cniVersion "" is not one of 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0`},
+		"CHECK of 0.3.1":            {map[string]string{"CNI_COMMAND": "CHECK"}, `{"cniVersion": "0.3.1", "name": "pods"}`, codeVersion, "CHECK needs cniVersion 0.4.0, not 0.3.1"},
+		"GC of 1.0.0":               {map[string]string{"CNI_COMMAND": "GC"}, `{"cniVersion": "1.0.0", "name": "pods"}`, codeVersion, "GC needs cniVersion 1.1.0, not 1.0.0"},
+		"no name":                   {nil, `{"cniVersion": "1.0.0"}`, codeConfig, "the configuration has no name"},
+		"no JSON":                   {nil, `{"cniVersion": "1.0.0`, codeDecode, "configuration: unexpected end of JSON input"},
+		"a socket somewhere":        {nil, `{"cniVersion": "1.0.0", "name": "pods", "socket": "cni.sock"}`, codeConfig, `socket "cni.sock" is not an absolute path`},
+		"no plugin before":          {nil, head + "}", codeConfig, "no prevResult: this is a chained plugin, which comes after one that gives Pods addresses"},
+		"a prevResult of null":      {nil, head + `, "prevResult": null}`, codeConfig, "no prevResult: this is a chained plugin, which comes after one that gives Pods addresses"},
+		"no address":                {nil, head + `, "prevResult": {"ips": []}}`, codeConfig, "prevResult has no address"},
+		"a prevResult of version 0": {nil, head + `, "prevResult": {"ips": {"address": ""}}}`, codeDecode, "prevResult: json: cannot unmarshal object into Go struct field prevResult.ips"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			status := run(environment(test.env), strings.NewReader(test.conf), &stdout, &stderr)
+			var got failure
+			if err := json.Unmarshal(stdout.Bytes(), &got); err != nil || status != 1 || stderr.Len() > 0 {
+				t.Fatalf("status %d, %v\nstdout: %s\nstderr: %s", status, err, &stdout, &stderr)
+			}
+			if got.Code != test.code || !strings.HasPrefix(got.Message, "portolan: "+test.want) || got.Version == "" || bytes.Count(stdout.Bytes(), []byte("\n")) != 1 {
+				t.Errorf("error %+v, want code %d, %s", got, test.code, test.want)
+			}
+		})
+	}
+}
+
+// environment is that of ADD for a Pod, but for what is in changed.
+func environment(changed map[string]string) func(string) string {
+	env := map[string]string{
+		"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "abc", "CNI_NETNS": "/run/netns/x", "CNI_IFNAME": "eth0",
+		"CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=u-1",
+	}
+	maps.Copy(env, changed)
+	return func(name string) string { return env[name] }
+}
+
+// TestUnreadable: a runtime that goes away leaves no half of a result.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	status := run(environment(nil), iotest.ErrReader(errors.New("broken")), &stdout, &stderr)
+	if want := `{"cniVersion":"1.1.0","code":5,"msg":"portolan: configuration: broken"}` + "\n"; status != 1 || stdout.String() != want {
+		t.Errorf("status %d, %s, want %s", status, &stdout, want)
+	}
+}
+
+// TestResultIsUnchanged: the result of the plugin before reaches the runtime to the octet.
+func TestResultIsUnchanged(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "cni") //nolint:usetesting // the name of a test would make it too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := make(chan attach.Request, 1)
+	go func() {
+		defer l.Close()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		r, err := attach.ReadRequest(conn)
+		if err == nil {
+			err = attach.WriteReply(conn, nil)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		requests <- r
+	}()
+	const result = `{ "ips":[{"address": "10.244.1.7/24","interface":1}, {"address":"fd00::7/64"}], "unknown": 18446744073709551616,"cniVersion":"1.1.0"}`
+	conf := `{"cniVersion": "1.1.0", "name": "pods", "type": "portolan", "socket": "` + l.Addr().String() + `", "prevResult": ` + result + `}`
+	var stdout, stderr bytes.Buffer
+	if status := run(environment(nil), strings.NewReader(conf), &stdout, &stderr); status != 0 || stdout.String() != result || stderr.Len() > 0 {
+		t.Errorf("status %d\nstdout: %s\nstderr: %s\nwant: %s", status, &stdout, &stderr, result)
+	}
+	got := <-requests
+	want := attach.Sandbox{
+		ID: attach.ID{ContainerID: "abc", Interface: "eth0"}, Network: "pods", NetNS: "/run/netns/x", Namespace: "shop", Name: "web", UID: "u-1",
+	}
+	if got.Verb != attach.Admit || got.Sandbox != want || strings.Join(got.Addresses, " ") != "10.244.1.7 fd00::7" {
+		t.Errorf("request %+v", got)
+	}
+}

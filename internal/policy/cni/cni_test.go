@@ -453,3 +453,19 @@ func TestForeignClients(t *testing.T) {
 	}
 	a.call(t, attach.Request{Verb: attach.Ready})
 }
+
+// BenchmarkAdmit measures the agent's part of ADD, with a Gate that admits at once: a connection, the record and
+// the reply.
+func BenchmarkAdmit(b *testing.B) {
+	socket := filepath.Join(b.TempDir(), "s")
+	s, err := cni.Listen(b.Context(), cni.Config{Socket: socket, Gate: newGate(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	go s.Run(b.Context()) //nolint:errcheck // it returns nil
+	for i := 0; b.Loop(); i++ {
+		if err := attach.Call(soon(), socket, request(attach.Admit, fmt.Sprint("web-", i%250), fmt.Sprintf("10.244.1.%d", i%250))); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

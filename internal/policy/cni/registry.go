@@ -208,7 +208,7 @@ func (r *Registry) save(a Attachment) error {
 	if err != nil {
 		return err
 	}
-	err = recordFormat.Write(r.path(a.ID), func(w io.Writer) error {
+	err = recordFormat.WriteVolatile(r.path(a.ID), func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})

@@ -19,8 +19,8 @@ const infix = ".new-"
 const leftoverAge = time.Minute
 
 // Write replaces the file at path by one with the contents that write writes, of mode 0600
-// unless write changes it. If it fails, the old file is unchanged and no temporary file is
-// left. Several processes may write the file at once: the last rename wins. Write also
+// unless write changes it. A file that must survive a crash of the machine is synced by
+// write. If Write fails, the old file is unchanged and no temporary file is left. Several processes may write the file at once: the last rename wins. Write also
 // removes temporary files of processes that were killed.
 func Write(path string, write func(*os.File) error) error {
 	dir, name := filepath.Split(path)
@@ -29,11 +29,7 @@ func Write(path string, write func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
-	err = write(temporary)
-	if err == nil {
-		err = temporary.Sync()
-	}
-	err = errors.Join(err, temporary.Close())
+	err = errors.Join(write(temporary), temporary.Close())
 	if err == nil {
 		err = os.Rename(temporary.Name(), path)
 	}

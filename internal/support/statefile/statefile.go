@@ -29,6 +29,17 @@ type Format string
 // Write replaces the file at path by one with the contents that write writes, see
 // replacefile.Write.
 func (f Format) Write(path string, write func(io.Writer) error) error {
+	return replacefile.Write(path, func(file *os.File) error {
+		if err := f.write(file, write); err != nil {
+			return err
+		}
+		return file.Sync()
+	})
+}
+
+// WriteVolatile is Write for state that is of no use after a crash of the machine. It does
+// not wait for the disk.
+func (f Format) WriteVolatile(path string, write func(io.Writer) error) error {
 	return replacefile.Write(path, func(file *os.File) error { return f.write(file, write) })
 }
 

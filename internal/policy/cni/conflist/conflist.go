@@ -208,8 +208,10 @@ func write(file string, text []byte, like fs.FileInfo) error {
 		if err := chown(f, like); err != nil {
 			return err
 		}
-		_, err := f.Write(text)
-		return err
+		if _, err := f.Write(text); err != nil {
+			return err
+		}
+		return f.Sync()
 	})
 }
 

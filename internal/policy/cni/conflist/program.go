@@ -39,8 +39,10 @@ func InstallProgram(cfg Config) (path string, changed bool, err error) {
 		if err := f.Chmod(0o755); err != nil {
 			return err
 		}
-		_, err := io.Copy(f, source)
-		return err
+		if _, err := io.Copy(f, source); err != nil {
+			return err
+		}
+		return f.Sync()
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -250,6 +251,50 @@ func TestRestart(t *testing.T) {
 	before.stop()
 	after.call(t, request(attach.Release, "web"))
 	wantCalls(t, g, "admit new", "release web")
+}
+
+// agentSocket is the environment variable that makes the test program an agent at that socket.
+const agentSocket = "PORTOLAN_TEST_CNI_SOCKET"
+
+func TestMain(m *testing.M) {
+	socket := os.Getenv(agentSocket)
+	if socket == "" {
+		os.Exit(m.Run())
+	}
+	s, err := cni.Listen(context.Background(), cni.Config{Socket: socket, Gate: newGate(), Log: slog.Default()})
+	if err != nil {
+		panic(err)
+	}
+	_ = s.Run(context.Background()) // until it is killed
+}
+
+// TestKilled: an agent that is killed when ADD has returned leaves the Pod's addresses to the next one, which has
+// them from nowhere else: the Pod's status has none yet.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	socket := socketPath(t)
+	killed := exec.CommandContext(t.Context(), os.Args[0])
+	killed.Env = append(os.Environ(), agentSocket+"="+socket)
+	killed.Stderr = os.Stderr
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await.NoError(t, func() error { return attach.Call(soon(), socket, attach.Request{Verb: attach.Ready}) })
+	for i := range 100 {
+		admit := request(attach.Admit, fmt.Sprint("web-", i), fmt.Sprintf("10.244.1.%d", i))
+		if err := attach.Call(soon(), socket, admit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = killed.Process.Kill()
+	_ = killed.Wait()
+	if err := attach.Call(soon(), socket, attach.Request{Verb: attach.Ready}); !errors.Is(err, attach.ErrUnreachable) {
+		t.Errorf("without an agent: %v, want ErrUnreachable", err)
+	}
+	all := start(t, socket, newGate(), nil).Registry().All()
+	if len(all) != 100 || all[7].Pod() != "shop/web-15" || !slices.Equal(all[7].Addresses, []netip.Addr{netip.MustParseAddr("10.244.1.15")}) {
+		t.Errorf("after a restart: %d attachments, want 100: %+v", len(all), all)
+	}
 }
 
 // TestOtherBoot: no sandbox survives a boot of the node.

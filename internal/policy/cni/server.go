@@ -118,8 +118,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	var requests sync.WaitGroup
-	for ctx.Err() == nil {
-		s.slots <- struct{}{} // requests have an end, so this has, too
+	for s.reserve(ctx) {
 		conn, err := s.listener.AcceptUnix()
 		if err != nil {
 			<-s.slots
@@ -140,6 +139,19 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// reserve waits until another connection may be accepted. It returns false when ctx is done.
+func (s *Server) reserve(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case s.slots <- struct{}{}:
+		return true
+	}
+}
+
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -153,9 +165,10 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	ctx, cancel := context.WithTimeoutCause(ctx, admitTime, errors.New("the policies are not in the kernel in time"))
 	defer cancel()
 	_ = conn.SetDeadline(time.Now().Add(requestTime))
+	interrupt := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	begin := time.Now()
 	request, err := attach.ReadRequest(conn)
-	if err == nil {
+	if interrupt(); err == nil {
 		_ = conn.SetDeadline(time.Now().Add(admitTime + requestTime))
 		watched, gone := context.WithCancelCause(ctx)
 		go func() {

@@ -20,8 +20,9 @@ const leftoverAge = time.Minute
 
 // Write replaces the file at path by one with the contents that write writes, of mode 0600
 // unless write changes it. A file that must survive a crash of the machine is synced by
-// write. If Write fails, the old file is unchanged and no temporary file is left. Several processes may write the file at once: the last rename wins. Write also
-// removes temporary files of processes that were killed.
+// write. If Write fails, the old file is unchanged and no temporary file is left. Several
+// processes may write the file at once: the last rename wins. Write also removes temporary
+// files of processes that were killed.
 func Write(path string, write func(*os.File) error) error {
 	dir, name := filepath.Split(path)
 	removeLeftovers(filepath.Clean(dir), name)

@@ -80,13 +80,16 @@ type runtime struct {
 	list   *libcni.NetworkConfigList
 }
 
+// released is how the program is built for releases, with which it starts sooner than with a dynamic linker.
+var released = program.Options{Env: []string{"CGO_ENABLED=0"}}
+
 // TestMain builds the programs before tests run in namespaces without a network.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if !testing.Short() {
 		_, err := plugins(context.Background())
 		if err == nil {
-			_, err = program.Build(context.Background(), program.Options{})
+			_, err = program.Build(context.Background(), released)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -134,7 +137,7 @@ func newRuntime(tb testing.TB, kind, version string) *runtime {
 	file := filepath.Join(conf, "10-pods.conflist")
 	must(tb, os.WriteFile(file, []byte(network), 0o600))
 	r := &runtime{dir: dir, plugin: filepath.Join(bin, "portolan"), socket: filepath.Join(dir, "run", "cni.sock")}
-	portolan, err := program.Build(tb.Context(), program.Options{})
+	portolan, err := program.Build(tb.Context(), released)
 	must(tb, err)
 	out, err := exec.CommandContext(
 		tb.Context(), portolan, "cni", "install", "--bin-dir", bin, "--conf-dir", conf, "--cni-socket", r.socket,

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
@@ -147,7 +148,9 @@ func newRuntime(tb testing.TB, kind, version string) *runtime {
 	}
 	r.list, err = libcni.ConfListFromFile(file)
 	must(tb, err)
-	r.cni = libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(dir, "cache"), nil)
+	// libcni makes this itself, but not for concurrent calls.
+	starter := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
+	r.cni = libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(dir, "cache"), starter)
 	return r
 }
 

@@ -587,3 +587,32 @@ func TestConcurrent(t *testing.T) {
 	}
 	w.expect("at the end", s)
 }
+
+// TestAdjacentBlocks removes many blocks that touch one another, by Sync and by Apply, in any order.
+func TestAdjacentBlocks(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	random := rand.New(rand.NewPCG(11, 12))
+	for range 10 {
+		s := rules(nil, nil)
+		var many []ruleset.Element
+		for i := range 64 {
+			for _, text := range []string{fmt.Sprintf("10.1.%d.0/24", i), fmt.Sprintf("fd01:%x00::/24", i)} {
+				many = append(many, ruleset.Element{Prefix: netip.MustParsePrefix(text)})
+			}
+		}
+		random.Shuffle(len(many), func(i, j int) { many[i], many[j] = many[j], many[i] })
+		s.PutSet("many", ruleset.Set{Kind: ruleset.Blocks}, many...)
+		must(t, table.Sync(s))
+		less := map[string]ruleset.Change{"many": {Remove: many[:40]}}
+		s.Apply(&ruleset.Delta{Elements: less}, s)
+		must(t, table.Apply(s, &ruleset.Delta{Elements: less}))
+		w.expect("with fewer blocks", s)
+		s.PutSet("many", ruleset.Set{Kind: ruleset.Blocks}, many[:5]...)
+		must(t, table.Sync(s))
+		w.expect("with other blocks", s)
+	}
+}

@@ -3,6 +3,7 @@ package nft
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/support/nfnetlink"
@@ -277,7 +278,8 @@ func (s *syncer) change() error {
 	return nil
 }
 
-// difference returns the elements that a set has but should not, and those that it lacks.
+// difference returns the elements that a set has but should not, in order, and those that it lacks. The
+// kernel does not find all ends of intervals if they are deleted in any order.
 func difference(is map[string]element, wanted []element) (gone, missing []element) {
 	for _, w := range wanted {
 		id := w.id()
@@ -287,7 +289,16 @@ func difference(is map[string]element, wanted []element) (gone, missing []elemen
 		}
 		delete(is, id)
 	}
-	return slices.Collect(maps.Values(is)), missing
+	gone = slices.SortedFunc(maps.Values(is), func(a, b element) int {
+		if c := strings.Compare(a.key, b.key); c != 0 || a.isEnd == b.isEnd {
+			return c
+		}
+		if a.isEnd {
+			return -1
+		}
+		return 1
+	})
+	return gone, missing
 }
 
 // changeChain adds what makes a chain right, unless prepare added it.

@@ -115,7 +115,7 @@ func TestKilled(t *testing.T) {
 		parts := random.IntN(8)
 		table.Divide(1, func() {
 			if parts--; parts == 0 {
-				table.Cut()
+				table.Disconnect()
 			}
 		})
 		d := m.change()

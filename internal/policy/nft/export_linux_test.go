@@ -37,5 +37,5 @@ func (t *Table) TryAbsent(names ...string) error {
 	return t.try(append(all, t.features()...))
 }
 
-// Cut has the next transaction of t fail, as if the process was killed before it.
-func (t *Table) Cut() { _ = t.socket.Close() }
+// Disconnect has the next transaction of t fail, as if the process was killed before it.
+func (t *Table) Disconnect() { _ = t.socket.Close() }

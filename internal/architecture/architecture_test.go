@@ -172,6 +172,7 @@ var libraries = []arrow{
 	{"internal/kube/admission", "k8s.io/", "API types, and a client"},
 	{"internal/kube/leader", "k8s.io/", "the election, and a client"},
 	{"internal/kube/events", "k8s.io/", "Events, and a client"},
+	{"internal/kube/daemonset", "k8s.io/", "the API type, and a client"},
 	{"internal/kube/admission", "sigs.k8s.io/json", "decoding as the API server does it"},
 	{"internal/kube/admission", "golang.org/x/sync", "one question for all that ask it at once"},
 	{"internal/kube/simulate/apiobject", "k8s.io/", "API types"},

@@ -105,6 +105,7 @@ var defaults = &config.Compiled{
 	},
 	Policy: policy.Compiled{
 		Table: "portolan-policy", Cut: true, Socket: "/run/portolan/cni.sock",
+		BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d",
 		Domains: policy.CompiledDomains{Least: time.Minute, Grace: time.Minute, MaxAddresses: 256},
 		Log:     policy.Log{Group: 97, Rate: 10},
 	},
@@ -172,7 +173,8 @@ policy:
   table: portolan-policy
   existing: cut
   podRanges: []
-  cni: {socket: /run/portolan/cni.sock}
+  daemonSet: ""
+  cni: {socket: /run/portolan/cni.sock, install: false, binDir: /opt/cni/bin, confDir: /etc/cni/net.d}
   domains: {leastTTL: 1m, grace: 1m, maxAddresses: 256}
   log: {group: 97, rate: 10}
 `,
@@ -447,6 +449,10 @@ var refusals = map[string]struct{ text, want string }{
 	"a range of Pods without length": {"policy: {podRanges: [10.244.1.0]}", ":1: policy.podRanges: \"10.244.1.0\" is not a range such as 10.244.1.0/24"},
 	"ranges of Pods that overlap":    {"policy: {podRanges: [10.244.0.0/16, 10.244.1.0/24]}", ":1: policy.podRanges: \"10.244.1.0/24\" overlaps another range"},
 	"a socket with a relative path":  {"policy: {cni: {socket: cni.sock}}", ":1: policy.cni.socket: \"cni.sock\" is not an absolute path"},
+	"a DaemonSet with a namespace":   {"policy: {daemonSet: kube-system/agents}", ":1: policy.daemonSet: \"kube-system/agents\" is not a name; the namespace is that of the agents"},
+	"a directory of no plugins":      {"policy: {cni: {binDir: ''}}", ":1: policy.cni.binDir: \"\" is not an absolute path"},
+	"a relative directory":           {"policy: {cni: {confDir: net.d}}", ":1: policy.cni.confDir: \"net.d\" is not an absolute path"},
+	"a plugin without socket":        {"policy: {cni: {install: true, socket: ''}}", ":1: policy.cni.install: needs policy.cni.socket: without it no Pod would start"},
 	"addresses for no time":          {"policy: {domains: {leastTTL: 0s}}", ":1: policy.domains.leastTTL: 0s is not between 1s and 24h"},
 	"grace for two days":             {"policy: {domains: {grace: 48h}}", ":1: policy.domains.grace: 48h0m0s is not between 0s and 24h"},
 	"no addresses of names":          {"policy: {domains: {maxAddresses: 0}}", ":1: policy.domains.maxAddresses: 0 is not between 1 and 65536"},

@@ -16,10 +16,21 @@ var Keys = key.Table{
 	{Path: "policy.podRanges", Restart: []key.Condition{key.Always},
 		Description: "The ranges that the node's Pods get addresses of; without them those of the Node's `spec.podCIDRs`. " +
 			"Packets from or to an address in them that no known Pod has are dropped."},
+	{Path: "policy.daemonSet", Restart: []key.Condition{key.Always},
+		Description: "The name of the agents' DaemonSet, in the namespace of their Pods. An agent that ends when it is " +
+			"gone, or its next Pods lack the annotation `" + Annotation + "`, removes the table and, with " +
+			"`policy.cni.install`, the plugin's entry. Otherwise both stay for the next agent."},
 	{Path: "policy.cni",
 		Description: "The CNI plugin `portolan cni`, by which a Pod starts when its rules are in the kernel."},
 	{Path: "policy.cni.socket", Restart: []key.Condition{key.Always},
 		Description: "The socket at which the plugin asks the agent; empty turns it off."},
+	{Path: "policy.cni.install", Restart: []key.Condition{key.Always},
+		Description: "Install the plugin into the network of the node, and keep it there: its program, and an entry in " +
+			"the configuration that the container runtime loads."},
+	{Path: "policy.cni.binDir", Restart: []key.Condition{key.Always},
+		Description: "The directory of CNI plugins of the container runtime."},
+	{Path: "policy.cni.confDir", Restart: []key.Condition{key.Always},
+		Description: "The directory of network configurations of the container runtime."},
 	{Path: "policy.domains",
 		Description: "Policies by domain name."},
 	{Path: "policy.domains.leastTTL", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},

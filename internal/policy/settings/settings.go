@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"portolan.dev/portolan/internal/config/key"
@@ -20,20 +21,30 @@ const (
 // DefaultTable is the name of the table.
 const DefaultTable = "portolan-policy"
 
+// Annotation is one that agents which enforce policies have, as Pods of a DaemonSet, see Policy.DaemonSet.
+const Annotation = "portolan.dev/policy"
+
 // Policy is the section of policies.
 type Policy struct {
 	Table    string `yaml:"table"`
 	Existing string `yaml:"existing"`
 	// PodRanges are what the node's Pods get addresses of; none is the Node's.
 	PodRanges []string `yaml:"podRanges"`
-	CNI       CNI      `yaml:"cni"`
-	Domains   Domains  `yaml:"domains"`
-	Log       Log      `yaml:"log"`
+	// DaemonSet is the name of the agents' DaemonSet; empty if there is none. An agent that ends when it
+	// is gone, or its Pods lack Annotation, removes what policies have on the node.
+	DaemonSet string  `yaml:"daemonSet"`
+	CNI       CNI     `yaml:"cni"`
+	Domains   Domains `yaml:"domains"`
+	Log       Log     `yaml:"log"`
 }
 
 // CNI is the section of the plugin that waits for a Pod's rules.
 type CNI struct {
 	Socket string `yaml:"socket"` // empty turns it off
+	// Install has the agent install the plugin, into the directories BinDir and ConfDir.
+	Install bool   `yaml:"install"`
+	BinDir  string `yaml:"binDir"`
+	ConfDir string `yaml:"confDir"`
 }
 
 // Domains is the section of policies by domain name.
@@ -56,7 +67,7 @@ type Log struct {
 func Default() Policy {
 	return Policy{
 		Table: DefaultTable, Existing: Cut,
-		CNI:     CNI{Socket: "/run/portolan/cni.sock"},
+		CNI:     CNI{Socket: "/run/portolan/cni.sock", BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 		Domains: Domains{Least: key.Duration(time.Minute), Grace: key.Duration(time.Minute), MaxAddresses: 256},
 		Log:     Log{Group: 97, Rate: 10},
 	}
@@ -67,9 +78,13 @@ type Compiled struct {
 	Table     string
 	Cut       bool           // connections that a change forbids
 	PodRanges []netip.Prefix // nil is the Node's
+	DaemonSet string         // of the agents; empty: there is none
 	Socket    string         // empty: there is none
-	Domains   CompiledDomains
-	Log       Log
+	// Install says that the agent installs the plugin, into BinDir and ConfDir, and keeps it there.
+	Install         bool
+	BinDir, ConfDir string
+	Domains         CompiledDomains
+	Log             Log
 }
 
 // CompiledDomains is a Domains in the types of the packages that use it.
@@ -81,14 +96,21 @@ type CompiledDomains struct {
 // Compile checks the section, except for the checks in Keys, and returns it in the types of the
 // packages that use it. Its error is a *key.Error.
 func (p *Policy) Compile() (Compiled, error) {
-	made := Compiled{Table: p.Table, Cut: p.Existing == Cut, Socket: p.CNI.Socket, Log: p.Log, Domains: CompiledDomains{
-		Least: time.Duration(p.Domains.Least), Grace: time.Duration(p.Domains.Grace), MaxAddresses: p.Domains.MaxAddresses,
-	}}
+	made := Compiled{
+		Table: p.Table, Cut: p.Existing == Cut, DaemonSet: p.DaemonSet, Log: p.Log,
+		Socket: p.CNI.Socket, Install: p.CNI.Install, BinDir: p.CNI.BinDir, ConfDir: p.CNI.ConfDir,
+		Domains: CompiledDomains{
+			Least: time.Duration(p.Domains.Least), Grace: time.Duration(p.Domains.Grace), MaxAddresses: p.Domains.MaxAddresses,
+		},
+	}
 	if p.Table == "" {
 		return made, key.Errorf("policy.table", "is empty; leave it out for %s", DefaultTable)
 	}
-	if made.Socket != "" && !filepath.IsAbs(made.Socket) {
-		return made, key.Errorf("policy.cni.socket", "%q is not an absolute path", made.Socket)
+	if strings.Contains(p.DaemonSet, "/") {
+		return made, key.Errorf("policy.daemonSet", "%q is not a name; the namespace is that of the agents", p.DaemonSet)
+	}
+	if err := p.CNI.check(); err != nil {
+		return made, err
 	}
 	for i, text := range p.PodRanges {
 		r, err := netip.ParsePrefix(text)
@@ -101,4 +123,17 @@ func (p *Policy) Compile() (Compiled, error) {
 		made.PodRanges = append(made.PodRanges, r.Masked())
 	}
 	return made, nil
+}
+
+// check checks the section of the plugin.
+func (c *CNI) check() error {
+	for _, p := range []struct{ name, path string }{{"socket", c.Socket}, {"binDir", c.BinDir}, {"confDir", c.ConfDir}} {
+		if off := p.name == "socket" && p.path == ""; !off && !filepath.IsAbs(p.path) {
+			return key.Errorf("policy.cni."+p.name, "%q is not an absolute path", p.path)
+		}
+	}
+	if c.Install && c.Socket == "" {
+		return key.Errorf("policy.cni.install", "needs policy.cni.socket: without it no Pod would start")
+	}
+	return nil
 }

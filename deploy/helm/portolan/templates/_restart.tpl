@@ -63,6 +63,19 @@
 - proxy.conntrack.udpTimeout
 - proxy.conntrack.udpStreamTimeout
 - proxy.conntrack.resetTCP
+- policy.table
+- policy.existing
+- policy.podRanges
+- policy.daemonSet
+- policy.cni.socket
+- policy.cni.install
+- policy.cni.binDir
+- policy.cni.confDir
+- policy.domains.leastTTL
+- policy.domains.grace
+- policy.domains.maxAddresses
+- policy.log.group
+- policy.log.rate
 {{- end }}
 {{- define "portolan.nodeRestartKeys" -}}
 - manifests
@@ -148,6 +161,19 @@
 - proxy.conntrack.udpTimeout
 - proxy.conntrack.udpStreamTimeout
 - proxy.conntrack.resetTCP
+- policy.table
+- policy.existing
+- policy.podRanges
+- policy.daemonSet
+- policy.cni.socket
+- policy.cni.install
+- policy.cni.binDir
+- policy.cni.confDir
+- policy.domains.leastTTL
+- policy.domains.grace
+- policy.domains.maxAddresses
+- policy.log.group
+- policy.log.rate
 {{- end }}
 
 {{/* A sum of the values of these keys of a config. */}}

@@ -115,7 +115,7 @@ func TestPartsValues(t *testing.T) {
 		"no address of the API server": {"{" + parts + "}", "proxy.api.host is empty"},
 		"two proxies on a node":        {"{" + parts + ", proxy: {enabled: true, " + apiHost + "}}", "a node has one service proxy"},
 		"agents without DNS":           {"node: {enabled: true, parts: [proxy]}", "parts"},
-		"an unknown part":              {"node: {enabled: true, parts: [dns, policy]}", "parts"},
+		"an unknown part":              {"node: {enabled: true, parts: [dns, gateway]}", "parts"},
 		"parts in the file":            {"node: {enabled: true, config: {parts: [dns, proxy]}}", "config"},
 	} {
 		if _, err := render(t, valuesOf(t, c.values)); err == nil || !strings.Contains(err.Error(), c.says) {

@@ -94,6 +94,68 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{- if and $node.enabled (has "proxy" $node.parts) }}yes{{ end -}}
 {{- end }}
 
+{{/* Non-empty if the agents' Pods enforce policies, too. */}}
+{{- define "portolan.nodePolicies" -}}
+{{- $node := include "portolan.node" . | fromYaml -}}
+{{- if and $node.enabled (has "policy" $node.parts) }}yes{{ end -}}
+{{- end }}
+
+{{/* The values below policy, as those below webhook. */}}
+{{- define "portolan.policy" -}}
+{{- $given := get .Values "policy" | default dict -}}
+{{- $chart := dict "config" dict "memoryLimit" "512Mi"
+  "cni" (dict "install" true "binDir" "/opt/cni/bin" "confDir" "/etc/cni/net.d") -}}
+{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- end }}
+
+{{/* The section policy of the agents' configuration. */}}
+{{- define "portolan.policyConfig" -}}
+{{- $policy := include "portolan.policy" . | fromYaml -}}
+{{- $config := merge (dict "daemonSet" (printf "%s-node" .Release.Name)) $policy.config -}}
+{{- $cni := get $policy.config "cni" | default dict -}}
+{{- if $policy.cni.install -}}
+{{- $cni = merge (deepCopy $policy.cni) $cni -}}
+{{- end -}}
+{{- with $cni }}{{ $_ := set $config "cni" . }}{{ end -}}
+{{ toYaml $config }}
+{{- end }}
+
+{{/* The directory of the socket that the CNI plugin asks at, on the node and in the agents' containers; empty if
+     there is none. */}}
+{{- define "portolan.policySocketDir" -}}
+{{- $cni := get (include "portolan.policyConfig" . | fromYaml) "cni" | default dict -}}
+{{- $socket := dig "socket" "/run/portolan/cni.sock" $cni -}}
+{{- if $socket }}{{ dir $socket }}
+{{- else if (include "portolan.policy" . | fromYaml).cni.install }}
+{{- fail "policy.cni.install needs policy.config.cni.socket: without it no Pod would start" }}
+{{- end -}}
+{{- end }}
+
+{{/* The rules of a role with which the agents read what policies need. */}}
+{{- define "portolan.policyRules" -}}
+- apiGroups: [""]
+  resources: [pods, namespaces, nodes, services]
+  verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, watch]
+- apiGroups: [policy.networking.k8s.io]
+  resources: [clusternetworkpolicies]
+  verbs: [list, watch]
+{{- end }}
+
+{{/* The environment of agents: their Node, and the API server itself where it is given. Without a service proxy
+     in the same Pods its Service is reached as well. */}}
+{{- define "portolan.nodeEnv" -}}
+{{- $proxy := include "portolan.proxy" . | fromYaml -}}
+{{- if or (include "portolan.nodeProxies" .) $proxy.api.host -}}
+{{ include "portolan.proxyEnv" . }}
+{{- else -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- end -}}
+{{- end }}
+
 {{/* The port of an address. */}}
 {{- define "portolan.port" -}}
 {{ splitList ":" . | last }}

@@ -77,7 +77,11 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 			}
 		})
 	}
-	for name, all := range nodeVariants(t) {
+	agents := nodeVariants(t)
+	for name, all := range policyVariants(t) {
+		agents[name+", policies"] = all
+	}
+	for name, all := range agents {
 		t.Run(name, func(t *testing.T) {
 			var said warnings
 			client := newApplier(t, control.RESTConfig(), &said)

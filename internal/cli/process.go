@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net/netip"
 	"net/url"
 	"os"
 	"os/signal"
@@ -23,11 +22,13 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/kube/api"
 	kubeapp "portolan.dev/portolan/internal/kube/app"
+	"portolan.dev/portolan/internal/kube/daemonset"
 	"portolan.dev/portolan/internal/kube/events"
 	"portolan.dev/portolan/internal/kube/source"
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
 	policyapp "portolan.dev/portolan/internal/policy/app"
+	policysettings "portolan.dev/portolan/internal/policy/settings"
 	proxyapp "portolan.dev/portolan/internal/proxy/app"
 )
 
@@ -76,6 +77,11 @@ func (a assembly) node() (*daemon.Config, error) {
 	if a.settings.Node.Has(dnssettings.PartProxy) || a.settings.Node.Has(dnssettings.PartPolicy) {
 		daemon.LeaveToKernel() // before accounts are made
 	}
+	if a.settings.Node.Has(dnssettings.PartPolicy) {
+		if err := kernel.newPolicy(); err != nil {
+			return nil, err
+		}
+	}
 	if a.settings.Node.Has(dnssettings.PartDNS) {
 		if err := a.addAgent(cfg, kernel); err != nil {
 			return nil, err
@@ -86,10 +92,8 @@ func (a assembly) node() (*daemon.Config, error) {
 			return nil, err
 		}
 	}
-	if a.settings.Node.Has(dnssettings.PartPolicy) {
-		if err := kernel.addPolicy(); err != nil {
-			return nil, err
-		}
+	if kernel.policy != nil {
+		cfg.Parts, kernel.needs = append(cfg.Parts, kernel.policy), append(kernel.needs, kernel.policy.Needs()...)
 	}
 	return cfg, kernel.addSource()
 }
@@ -97,14 +101,17 @@ func (a assembly) node() (*daemon.Config, error) {
 // addAgent adds the DNS agent of a node. It reads no cluster: its zones come from servers, and
 // what other parts in the same process read is not for it.
 func (a assembly) addAgent(cfg *daemon.Config, kernel *kernelParts) error {
-	dns, err := dnsapp.NewAgent(dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log})
+	own := dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log}
+	if kernel.policy != nil {
+		own.Gate = kernel.policy.Gate()
+	}
+	dns, err := dnsapp.NewAgent(own)
 	if err != nil {
 		return err
 	}
 	part := daemon.Part(dns)
 	if network := dns.NodeSettings().Network; len(network.Addresses) > 0 {
 		part = nodeapp.New(network, dns, a.log)
-		kernel.dns = network.Addresses
 	}
 	kernel.answers = true
 	cfg.Parts = append(cfg.Parts, part)
@@ -127,15 +134,13 @@ func (a assembly) proxy() (*daemon.Config, error) {
 // kernelParts adds the parts of a node that program its kernel, and the source that they share.
 type kernelParts struct {
 	assembly
-	cfg   *daemon.Config
-	parts int // of the process
-	store *cluster.Store
-	src   *source.Source
-	// answers: a part answers DNS, at the node's addresses dns.
-	answers bool
-	dns     []netip.Addr
+	cfg     *daemon.Config
+	parts   int // of the process
+	store   *cluster.Store
+	src     *source.Source
+	answers bool // a part answers DNS
 	needs   []cluster.Kind
-	policy  bool // one of them enforces policies
+	policy  *policyapp.Policy // nil if none enforces policies
 }
 
 func (a assembly) kernel(cfg *daemon.Config, parts int) *kernelParts {
@@ -167,20 +172,38 @@ func (k *kernelParts) addProxy() error {
 	return nil
 }
 
-// addPolicy adds the policies of a node.
-func (k *kernelParts) addPolicy() error {
+// newPolicy makes the policies of a node.
+func (k *kernelParts) newPolicy() error {
 	node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
 	if err != nil {
 		return err
 	}
-	policy, err := policyapp.New(policyapp.Config{
-		Settings: k.settings, Store: k.store, Log: k.log, Node: node, DNS: k.dns, Problem: k.problem, Loaded: k.settle,
-	})
+	compiled, err := k.settings.Compile()
 	if err != nil {
 		return err
 	}
-	k.cfg.Parts, k.needs, k.policy = append(k.cfg.Parts, policy), append(k.needs, policy.Needs()...), true
-	return nil
+	cfg := policyapp.Config{
+		Settings: k.settings, Store: k.store, Log: k.log, Node: node, Problem: k.problem, Loaded: k.settle,
+	}
+	if k.settings.Node.Has(dnssettings.PartDNS) {
+		cfg.DNS = compiled.Node.Network.Addresses
+	}
+	if name := compiled.Policy.DaemonSet; name != "" {
+		own := daemonset.New(daemonset.Config{
+			Client: k.client(), Name: name, Annotation: policysettings.Annotation, Log: k.log,
+		})
+		cfg.Find, cfg.Removed = own.Find, own.Removed
+	}
+	k.policy, err = policyapp.New(cfg)
+	return err
+}
+
+// client configures clients of the API server for what parts write or ask.
+func (a assembly) client() api.ClientConfig {
+	k := &a.settings.Kubernetes
+	return api.ClientConfig{
+		Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + version(),
+	}
 }
 
 // addSource adds the source of what the parts need, if they need anything.
@@ -194,7 +217,7 @@ func (k *kernelParts) addSource() error {
 		Settings: k.settings, Scope: source.Policy, Version: version(), Store: k.store, Stdin: k.stdin, Log: k.log,
 		Needs: func() []cluster.Kind { return k.needs },
 	}
-	if !k.policy { // it reads the Node of its own only
+	if k.policy == nil { // it reads the Node of its own only
 		node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
 		if err != nil {
 			return err
@@ -214,10 +237,7 @@ func (a assembly) warnOwners() func(context.Context, proxyapp.Warning) error {
 	if a.settings.Manifests != "" {
 		return nil
 	}
-	k := &a.settings.Kubernetes
-	writer := events.New("portolan.dev/proxy", api.ClientConfig{
-		Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + version(),
-	})
+	writer := events.New("portolan.dev/proxy", a.client())
 	return func(ctx context.Context, w proxyapp.Warning) error { return writer.Warn(ctx, events.Event(w)) }
 }
 

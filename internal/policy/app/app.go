@@ -3,6 +3,7 @@
 //
 //	cluster.Store ──feed──► plan.Compiler ──► nft.Table ──► kernel
 //	portolan cni ─────────► cni.Server ──► worker.Admit ──┘
+//	DNS answers ─► fqdn.Gate ─► addresses of domain names ────────┘
 //	                        flows.Cutter: ends flows that a change forbids
 //	                        droplog.Log ◄── packets that were dropped
 //
@@ -12,9 +13,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -22,9 +26,13 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/policy/cni"
+	"portolan.dev/portolan/internal/policy/cni/conflist"
+	"portolan.dev/portolan/internal/policy/droplog"
 	"portolan.dev/portolan/internal/policy/flows"
+	"portolan.dev/portolan/internal/policy/fqdn"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/settings"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Config configures a Policy.
@@ -36,6 +44,11 @@ type Config struct {
 	Node string
 	// DNS has the addresses at which an agent in this process answers DNS; none if there is no such part.
 	DNS []netip.Addr
+	// Find looks for what Removed is about until ctx is done, and Removed reports whether the agents were
+	// removed from the cluster, so that nothing is to stay on the node. It is called when the process ends.
+	// Both are nil if that is not known.
+	Find    func(context.Context)
+	Removed func(context.Context) (bool, error)
 	// Problem returns the first error that prevents reading one of the kinds, or nil.
 	Problem func(kinds ...cluster.Kind) error
 	// Loaded is called when the kernel has the policies for the first time.
@@ -49,7 +62,9 @@ type Policy struct {
 	dns      cluster.Key // the Service of the cluster DNS
 	metrics  *policyMetrics
 	worker   *worker
-	flows    *flows.Cutter // nil if flows go on
+	gate     *fqdn.Gate
+	log      *droplog.Log
+	flows    *flows.Cutter // nil if flows go on, and before Bind
 	plugin   *cni.Server   // nil without a socket, and before Bind
 
 	mu      sync.Mutex // guards the fields below
@@ -65,9 +80,33 @@ func New(cfg Config) (*Policy, error) {
 	}
 	p := &Policy{cfg: cfg, settings: compiled.Policy, dns: compiled.DNS.Zone.DNSService, metrics: newMetrics()}
 	p.worker = newWorker(p)
-	p.metrics.stats = p.worker.stats
+	p.gate = fqdn.New(fqdn.Config{
+		Programmer: p.worker, IsPod: p.worker.isPod, MinTTL: p.settings.Domains.Least, Grace: p.settings.Domains.Grace,
+		MaxPerName: p.settings.Domains.MaxAddresses, Log: cfg.Log,
+	})
+	p.log = droplog.New(droplog.Config{
+		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf, Log: cfg.Log,
+	})
+	p.metrics.stats, p.metrics.names, p.metrics.lines = p.worker.stats, p.gate.Stats, p.log.Stats
 	return p, nil
 }
+
+// label returns what a rule says of the packets that it logs.
+func label(prefix string) (droplog.Label, bool) {
+	p, ok := nft.ParsePrefix(prefix)
+	return droplog.Label{Event: p.Event.String(), Direction: p.Direction, Chain: p.Chain, Reason: p.Reason}, ok
+}
+
+// Gate returns what answers of DNS to Pods have to pass.
+func (p *Policy) Gate() *fqdn.Gate { return p.gate }
+
+// DebugPages returns the page of the log of packets.
+func (p *Policy) DebugPages() map[string]http.Handler {
+	return map[string]http.Handler{droplog.Path: p.log}
+}
+
+// Accounts returns the figures of the answers that wait.
+func (p *Policy) Accounts() []budget.Stats { return []budget.Stats{p.gate.Account()} }
 
 // Name returns the part's name.
 func (p *Policy) Name() string { return "policy" }
@@ -155,8 +194,59 @@ func (p *Policy) Run(ctx context.Context) error {
 	if p.flows != nil {
 		group.Go(func() error { return p.flows.Run(running) })
 	}
+	group.Go(func() error { return p.gate.Run(running) })
+	group.Go(func() error { return p.log.Run(running) })
 	if p.plugin != nil {
 		group.Go(func() error { return p.plugin.Run(running) })
 	}
-	return group.Wait()
+	if p.cfg.Find != nil {
+		group.Go(func() error {
+			p.cfg.Find(running)
+			return nil
+		})
+	}
+	if p.settings.Install {
+		group.Go(func() error {
+			select {
+			case <-p.worker.loaded: // from then on Pods can start
+			case <-running.Done():
+				return nil
+			}
+			return conflist.Follow(running, p.network(), p.cfg.Log)
+		})
+	}
+	err := group.Wait()
+	p.leave()
+	return err
+}
+
+// network is where the plugin is installed.
+func (p *Policy) network() conflist.Config {
+	return conflist.Config{BinDir: p.settings.BinDir, ConfDir: p.settings.ConfDir, Socket: p.settings.Socket}
+}
+
+// leaveTime is how long the API server may take to say whether the agents were removed.
+const leaveTime = 10 * time.Second
+
+// leave removes the plugin and the table if no other agent follows: with them, but without an agent, no
+// Pod would start.
+func (p *Policy) leave() {
+	if p.cfg.Removed == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	removed, err := p.cfg.Removed(ctx)
+	if removed {
+		p.cfg.Log.Info("the agents were removed: policies do not hold any more on this node")
+		if p.settings.Install {
+			_, err = conflist.Leave(p.network())
+		}
+		_, failure := nft.Cleanup(p.settings.Table)
+		err = errors.Join(err, failure)
+	}
+	if err != nil {
+		p.cfg.Log.Error("what policies have on this node stays; if no other agent follows, "+
+			"run portolan cni uninstall and portolan cleanup here", "err", err)
+	}
 }

@@ -1,15 +1,20 @@
 package app
 
 import (
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan.dev/portolan/internal/ops/metrics"
 	"portolan.dev/portolan/internal/policy/cni/attach"
+	"portolan.dev/portolan/internal/policy/droplog"
 	"portolan.dev/portolan/internal/policy/flows"
+	"portolan.dev/portolan/internal/policy/fqdn"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/plan"
+	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
 // policyMetrics are the metrics of policies.
@@ -21,13 +26,52 @@ type policyMetrics struct {
 	cut      prometheus.Counter
 	passes   prometheus.Histogram
 
-	// stats and counters are read when metrics are collected; counters is nil before Bind.
+	// These are read when metrics are collected; counters is nil before Bind.
 	stats    func() plan.Stats
+	names    func() fqdn.Stats
+	lines    func() droplog.Stats
 	counters func() ([]nft.Counter, error)
+
+	mu      sync.Mutex // guards the fields below
+	packets map[packetLabels]uint64
+	last    map[nft.Prefix]uint64 // the kernel's counts of packets
+}
+
+// packetLabels are the labels of the metric of packets.
+type packetLabels struct {
+	direction ruleset.Direction
+	event     nft.Event
+}
+
+// countPackets returns how many packets met rules that log since the start: what the kernel counts goes
+// with its chain.
+func (m *policyMetrics) countPackets() map[packetLabels]uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counters == nil {
+		return nil
+	}
+	all, err := m.counters()
+	if err != nil {
+		return m.packets // there is no table yet, or the kernel has no answer
+	}
+	now := make(map[nft.Prefix]uint64)
+	for _, c := range all {
+		now[c.Prefix] += c.Packets
+	}
+	for prefix, n := range now {
+		if before := m.last[prefix]; before <= n {
+			n -= before
+		}
+		m.packets[packetLabels{prefix.Direction, prefix.Event}] += n
+	}
+	m.last = now
+	return maps.Clone(m.packets)
 }
 
 func newMetrics() *policyMetrics {
 	return &policyMetrics{
+		packets: make(map[packetLabels]uint64),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "portolan_policy_sync_duration_seconds",
 			Help:    "Time to compile changes and to program them into the kernel; full compares the whole table.",
@@ -101,6 +145,15 @@ var (
 	packets  = metrics.Desc("policy_packets_total",
 		"Packets that rules of the kernel denied, would deny in audit mode, or dropped since no Pod has the address.",
 		"direction", "event")
+	domainNames     = metrics.Desc("policy_domain_names", "Domain names of policies whose addresses are known.")
+	domainAddresses = metrics.Desc("policy_domain_addresses", "Addresses known of domain names of policies.")
+	answersHeld     = metrics.Desc("policy_answers_held_total", "Answers of DNS that waited until the kernel had their addresses.")
+	answersLate     = metrics.Desc("policy_answers_late_total",
+		"Answers of DNS that left before the kernel had all of their addresses, which it denies until then.")
+	domainOverflows = metrics.Desc("policy_domain_overflows_total",
+		"Addresses of domain names that were not added, by the limit: of a name, of a set, or all.", "limit")
+	logLines      = metrics.Desc("policy_log_lines_total", "Lines of the log of packets.")
+	logSuppressed = metrics.Desc("policy_log_suppressed_total", "Packets without a line in the log, because of its limits.")
 )
 
 // Describe sends the descriptions of all metrics.
@@ -108,7 +161,10 @@ func (m *policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.collectors() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{pods, chains, sets, elements, packets} {
+	for _, d := range []*prometheus.Desc{
+		pods, chains, sets, elements, packets, domainNames, domainAddresses, answersHeld, answersLate, domainOverflows,
+		logLines, logSuppressed,
+	} {
 		ch <- d
 	}
 }
@@ -123,18 +179,18 @@ func (m *policyMetrics) Collect(ch chan<- prometheus.Metric) {
 	metrics.Gauge(ch, chains, float64(s.Chains))
 	metrics.Gauge(ch, sets, float64(s.Sets))
 	metrics.Gauge(ch, elements, float64(s.Elements))
-	if m.counters == nil {
-		return
+	for of, n := range m.countPackets() {
+		metrics.Counter(ch, packets, n, of.direction.String(), of.event.String())
 	}
-	all, err := m.counters()
-	if err != nil {
-		return // there is no table yet, or the kernel has no answer
+	names := m.names()
+	metrics.Gauge(ch, domainNames, float64(names.Names))
+	metrics.Gauge(ch, domainAddresses, float64(names.Addresses))
+	metrics.Counter(ch, answersHeld, names.Held)
+	metrics.Counter(ch, answersLate, names.Late)
+	for limit, n := range names.Overflows {
+		metrics.Counter(ch, domainOverflows, n, limit)
 	}
-	sums := make(map[[2]string]uint64)
-	for _, c := range all {
-		sums[[2]string{c.Direction.String(), c.Event.String()}] += c.Packets
-	}
-	for of, n := range sums {
-		metrics.Counter(ch, packets, n, of[0], of[1])
-	}
+	lines := m.lines()
+	metrics.Counter(ch, logLines, lines.Lines)
+	metrics.Counter(ch, logSuppressed, lines.Suppressed)
 }

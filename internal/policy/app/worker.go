@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -41,21 +43,25 @@ type worker struct {
 	notices  chan nft.Notice // of changes by other programs
 	blind    chan error      // why there are no more notices
 	watching sync.WaitGroup
-	stop     context.CancelFunc // of watching; nil if nothing watches
-
-	gate
+	stop     context.CancelFunc  // of watching; nil if nothing watches
+	loaded   chan struct{}       // closed when the kernel has the policies for the first time
+	domains  map[string][]string // of the sets that the kernel has
+	admissions
 
 	// mu guards the compiler, which this goroutine alone changes, and hosts.
 	mu       sync.RWMutex
 	compiler *plan.Compiler
 	behind   bool         // changes were not compiled
 	hosts    []netip.Addr // the host's addresses, sorted
+	// pods are the addresses of the node's Pods, never changed.
+	pods atomic.Pointer[map[netip.Addr]struct{}]
 }
 
 // kernelTable is what the worker needs of an nft.Table.
 type kernelTable interface {
 	Sync(ruleset.Ruleset) error
 	Apply(ruleset.Ruleset, *ruleset.Delta) error
+	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
 	Cut([]ruleset.Flow) error
 	Uncut([]ruleset.Flow) error
 	Counters() ([]nft.Counter, error)
@@ -69,7 +75,8 @@ func newWorker(p *Policy) *worker {
 		compiler: plan.New(plan.Config{
 			Node: p.cfg.Node, DNS: plan.DNS{Service: p.dns, Addrs: p.cfg.DNS}, Ranges: p.settings.PodRanges,
 		}),
-		notices: make(chan nft.Notice, 1), blind: make(chan error, 1), gate: newGate(),
+		notices: make(chan nft.Notice, 1), blind: make(chan error, 1), admissions: newAdmissions(),
+		loaded: make(chan struct{}),
 	}
 }
 
@@ -163,16 +170,27 @@ func (w *worker) stats() plan.Stats {
 func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error {
 	begin := time.Now()
 	delta := w.compile(c)
+	if delta == nil {
+		return errNotSynced
+	}
+	w.lookAtPods(stale, delta)
+	after, changed := w.domainsNow(stale, delta)
+	if changed { // no answer leaves without its addresses
+		w.Policy.gate.Update(union(w.domains, after))
+	}
 	var err error
 	switch {
-	case delta == nil:
-		return errNotSynced
 	case stale:
 		if err = w.table.Sync(w.compiler); err == nil {
 			w.watch(ctx)
+			w.Policy.gate.Refill()
 		}
 	case !delta.Empty():
 		err = w.table.Apply(w.compiler, delta)
+	}
+	if changed && err == nil {
+		w.Policy.gate.Update(after)
+		w.domains = after
 	}
 	if stale || !delta.Empty() {
 		w.metrics.programmed(stale, time.Since(begin), err)
@@ -181,6 +199,7 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error
 		stats := w.stats()
 		w.cfg.Log.Info("the kernel has the policies of the cluster", "pods", stats.Local, "chains", stats.Chains,
 			"sets", stats.Sets, "elements", stats.Elements, "took", time.Since(begin))
+		close(w.loaded)
 		w.cfg.Loaded()
 	}
 	if err != nil {
@@ -265,4 +284,72 @@ func (w *worker) isHost(a netip.Addr) bool {
 func (w *worker) resolved(set string, _ netip.Addr) bool {
 	s, ok := w.compiler.Set(set)
 	return ok && s.Kind == ruleset.Resolved
+}
+
+// lookAtPods notes the addresses of the node's Pods.
+func (w *worker) lookAtPods(all bool, d *ruleset.Delta) {
+	if !all && len(d.Pods) == 0 {
+		return
+	}
+	pods := make(map[netip.Addr]struct{})
+	for addr := range w.compiler.Pods() {
+		pods[addr] = struct{}{}
+	}
+	w.pods.Store(&pods)
+}
+
+// isPod reports whether a Pod of the node has an address.
+func (w *worker) isPod(addr netip.Addr) bool {
+	pods := w.pods.Load()
+	if pods == nil {
+		return false
+	}
+	_, ok := (*pods)[addr]
+	return ok
+}
+
+// nameOf returns the Pod that has an address, as NAMESPACE/NAME; empty if none has it.
+func (w *worker) nameOf(addr netip.Addr) string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	key, ok := w.compiler.Owner(addr)
+	if !ok {
+		return ""
+	}
+	return key.String()
+}
+
+// domainsNow returns the domain names of the sets of the ruleset, and whether they may be others than
+// those that the kernel has.
+func (w *worker) domainsNow(all bool, d *ruleset.Delta) (domains map[string][]string, changed bool) {
+	isResolved := func(name string) bool {
+		s, ok := w.compiler.Set(name)
+		return ok && s.Kind == ruleset.Resolved
+	}
+	isKnown := func(name string) bool { return w.domains[name] != nil }
+	if !all && !slices.ContainsFunc(d.NewSets, isResolved) && !slices.ContainsFunc(d.GoneSets, isKnown) {
+		return w.domains, false
+	}
+	domains = make(map[string][]string)
+	for name, s := range w.compiler.Sets() {
+		if s.Kind == ruleset.Resolved {
+			domains[name] = s.Domains
+		}
+	}
+	return domains, true
+}
+
+// union returns the entries of both; those of b count if both have a key.
+func union(a, b map[string][]string) map[string][]string {
+	all := maps.Clone(a)
+	if all == nil {
+		all = make(map[string][]string)
+	}
+	maps.Copy(all, b)
+	return all
+}
+
+// AddResolved adds addresses to a set of domain names in the kernel.
+func (w *worker) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
+	return w.table.AddResolved(set, addrs, ttl)
 }

@@ -59,6 +59,8 @@ func (f *fakeTable) Apply(rs ruleset.Ruleset, _ *ruleset.Delta) error {
 	return f.program(rs)
 }
 
+func (f *fakeTable) AddResolved(string, []netip.Addr, time.Duration) error { return nil }
+
 func (f *fakeTable) Cut([]ruleset.Flow) error   { return nil }
 func (f *fakeTable) Uncut([]ruleset.Flow) error { return nil }
 

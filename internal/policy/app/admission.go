@@ -13,8 +13,8 @@ import (
 	"portolan.dev/portolan/internal/policy/cni/attach"
 )
 
-// gate is the attachments of the node's Pods, and what the plugin waits for.
-type gate struct {
+// admissions are the attachments of the node's Pods, and what the plugin waits for.
+type admissions struct {
 	requests chan *request
 	attached map[cluster.Key]map[attach.ID][]netip.Addr
 	// waiting are Pods that are not judged by their policies yet.
@@ -29,8 +29,8 @@ type request struct {
 	done       chan error // has room for the answer
 }
 
-func newGate() gate {
-	return gate{requests: make(chan *request), attached: make(map[cluster.Key]map[attach.ID][]netip.Addr)}
+func newAdmissions() admissions {
+	return admissions{requests: make(chan *request), attached: make(map[cluster.Key]map[attach.ID][]netip.Addr)}
 }
 
 // Admit returns when the kernel judges the packets of a Pod by its policies.

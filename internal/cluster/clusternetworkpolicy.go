@@ -3,7 +3,7 @@ package cluster
 import "net/netip"
 
 // ClusterNetworkPolicy is a ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2).
-type ClusterNetworkPolicy struct {
+type ClusterNetworkPolicy struct { //nolint:revive // the name of the kind
 	Name string
 	Tier Tier
 	// Priority is its place in its tier, from 0 to 1000: lower comes first. It is -1 if the place could

@@ -84,7 +84,16 @@ func Default() Config {
 // Keys returns the description of every key and section, in the order of the file.
 func Keys() key.Table {
 	return slices.Concat(
-		manifestsKeys, kube.Keys, processKeys, dns.Keys, dns.NodeKeys, kube.WebhookKeys, kube.ControllerKeys, proxy.Keys, policy.Keys)
+		manifestsKeys,
+		kube.Keys,
+		processKeys,
+		dns.Keys,
+		dns.NodeKeys,
+		kube.WebhookKeys,
+		kube.ControllerKeys,
+		proxy.Keys,
+		policy.Keys,
+	)
 }
 
 // Validate checks what can be checked without side effects. Its errors name the key.

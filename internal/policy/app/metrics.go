@@ -147,13 +147,19 @@ var (
 		"direction", "event")
 	domainNames     = metrics.Desc("policy_domain_names", "Domain names of policies whose addresses are known.")
 	domainAddresses = metrics.Desc("policy_domain_addresses", "Addresses known of domain names of policies.")
-	answersHeld     = metrics.Desc("policy_answers_held_total", "Answers of DNS that waited until the kernel had their addresses.")
-	answersLate     = metrics.Desc("policy_answers_late_total",
+	answersHeld     = metrics.Desc(
+		"policy_answers_held_total",
+		"Answers of DNS that waited until the kernel had their addresses.",
+	)
+	answersLate = metrics.Desc("policy_answers_late_total",
 		"Answers of DNS that left before the kernel had all of their addresses, which it denies until then.")
 	domainOverflows = metrics.Desc("policy_domain_overflows_total",
 		"Addresses of domain names that were not added, by the limit: of a name, of a set, or all.", "limit")
 	logLines      = metrics.Desc("policy_log_lines_total", "Lines of the log of packets.")
-	logSuppressed = metrics.Desc("policy_log_suppressed_total", "Packets without a line in the log, because of its limits.")
+	logSuppressed = metrics.Desc(
+		"policy_log_suppressed_total",
+		"Packets without a line in the log, because of its limits.",
+	)
 )
 
 // Describe sends the descriptions of all metrics.

@@ -176,20 +176,20 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error
 	w.lookAtPods(stale, delta)
 	after, changed := w.domainsNow(stale, delta)
 	if changed { // no answer leaves without its addresses
-		w.Policy.gate.Update(union(w.domains, after))
+		w.gate.Update(union(w.domains, after))
 	}
 	var err error
 	switch {
 	case stale:
 		if err = w.table.Sync(w.compiler); err == nil {
 			w.watch(ctx)
-			w.Policy.gate.Refill()
+			w.gate.Refill()
 		}
 	case !delta.Empty():
 		err = w.table.Apply(w.compiler, delta)
 	}
 	if changed && err == nil {
-		w.Policy.gate.Update(after)
+		w.gate.Update(after)
 		w.domains = after
 	}
 	if stale || !delta.Empty() {

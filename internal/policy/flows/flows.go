@@ -70,7 +70,12 @@ func New(cfg Config) *Cutter {
 	if cfg.Passed == nil {
 		cfg.Passed = func(Pass) {}
 	}
-	return &Cutter{cfg: cfg, changed: make(chan struct{}, 1), held: make(map[ruleset.Flow]time.Time), open: func() (table, error) { return ctnetlink.Open() }}
+	return &Cutter{
+		cfg:     cfg,
+		changed: make(chan struct{}, 1),
+		held:    make(map[ruleset.Flow]time.Time),
+		open:    func() (table, error) { return ctnetlink.Open() },
+	}
 }
 
 // Changed has Run look at all flows, after the kernel has a change. It does not wait.
@@ -160,7 +165,10 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 		if e.Zone != 0 { // somebody else's: bridges track packets there, too
 			return
 		}
-		some = append(some, ruleset.Flow{Protocol: ruleset.Protocol(e.Original.Protocol), Client: e.Original.Source, Server: e.Reply.Source})
+		some = append(
+			some,
+			ruleset.Flow{Protocol: ruleset.Protocol(e.Original.Protocol), Client: e.Original.Source, Server: e.Reply.Source},
+		)
 		identities = append(identities, e.Identity())
 		if len(some) == together {
 			judge()

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
 )
 
 // events returns how many random events a test has: some, or as many as the environment variable
@@ -68,7 +68,7 @@ func TestDivided(t *testing.T) {
 	table := w.table()
 	m := newModel(rand.New(rand.NewPCG(3, 4)))
 	must(t, table.Sync(m))
-	before := ruleset.Copy(m)
+	before := rulesettest.Copy(m)
 	parts := 0
 	table.Divide(1, func() {
 		parts++
@@ -88,7 +88,7 @@ func TestDivided(t *testing.T) {
 	for i := range events(t, 100) {
 		d := m.change()
 		must(t, table.Apply(m, d))
-		before = ruleset.Copy(m)
+		before = rulesettest.Copy(m)
 		m.resolve(t, table)
 		if t.Failed() {
 			t.Fatalf("in event %d: %+v", i, d)

@@ -16,11 +16,12 @@ import (
 
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
 )
 
 // model is a ruleset that changes at random.
 type model struct {
-	*ruleset.State
+	*rulesettest.State
 	random *rand.Rand
 	next   int            // number of a name
 	depth  map[string]int // how many chains follow a chain
@@ -30,7 +31,7 @@ type model struct {
 
 func newModel(random *rand.Rand) *model {
 	m := &model{
-		State: ruleset.NewState(), random: random, depth: make(map[string]int),
+		State: rulesettest.NewState(), random: random, depth: make(map[string]int),
 		resolved: make(map[string]map[netip.Addr]struct{}),
 	}
 	m.SetRanges(ranges...)
@@ -92,8 +93,8 @@ func (m *model) change() *ruleset.Delta {
 }
 
 // one returns a single change besides those of another delta, and what it is described by.
-func (m *model) one(besides *ruleset.Delta) (*ruleset.Delta, *ruleset.State) {
-	d, from := new(ruleset.Delta), ruleset.NewState()
+func (m *model) one(besides *ruleset.Delta) (*ruleset.Delta, *rulesettest.State) {
+	d, from := new(ruleset.Delta), rulesettest.NewState()
 	sets, chains := slices.Sorted(maps.Keys(maps.Collect(m.Sets()))), slices.Sorted(maps.Keys(maps.Collect(m.Chains())))
 	switch kind := m.random.IntN(12); {
 	case kind < 2 && len(sets) < 40 || len(sets) < 3:

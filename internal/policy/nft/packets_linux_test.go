@@ -10,6 +10,7 @@ import (
 
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
 )
 
 // vip is an address that the node translates to that of Pod a.
@@ -34,8 +35,8 @@ func only(p ruleset.Protocol, port uint16) ruleset.Ports {
 }
 
 // rules returns a ruleset in which Pod a has chains of these rules, and Pod b of none.
-func rules(ingress, egress []ruleset.Rule) *ruleset.State {
-	s := ruleset.NewState()
+func rules(ingress, egress []ruleset.Rule) *rulesettest.State {
+	s := rulesettest.NewState()
 	s.SetRanges(ranges...)
 	var pod ruleset.Pod
 	if ingress != nil {

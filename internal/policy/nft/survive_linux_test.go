@@ -21,6 +21,7 @@ import (
 
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
@@ -284,7 +285,7 @@ func TestMany(t *testing.T) {
 		return
 	}
 	const groups, members = 200, 500
-	s := ruleset.NewState()
+	s := rulesettest.NewState()
 	s.SetRanges(ranges...)
 	var chain ruleset.Chain
 	for g := range groups {
@@ -331,7 +332,7 @@ func TestMany(t *testing.T) {
 }
 
 // costs logs the processor time that changes of a large table take.
-func (w *world) costs(table *nft.Table, s *ruleset.State) {
+func (w *world) costs(table *nft.Table, s *rulesettest.State) {
 	w.t.Helper()
 	s.Apply(&ruleset.Delta{NewSets: []string{"names"}}, rules(nil, nil))
 	must(w.t, table.Apply(s, &ruleset.Delta{NewSets: []string{"names"}}))
@@ -467,11 +468,11 @@ func TestFamilies(t *testing.T) {
 	}
 	l := newLab(w)
 	table := w.table()
-	of := func(families int) *ruleset.State {
+	of := func(families int) *rulesettest.State {
 		s := rules([]ruleset.Rule{{Peers: "outer"}, deny}, []ruleset.Rule{{Peers: "names"}, deny})
 		s.SetRanges(ranges[:families]...)
 		if families < 2 {
-			s.Apply(&ruleset.Delta{Pods: []netip.Addr{podA[1], podB[1]}}, ruleset.NewState())
+			s.Apply(&ruleset.Delta{Pods: []netip.Addr{podA[1], podB[1]}}, rulesettest.NewState())
 		}
 		return s
 	}
@@ -507,8 +508,8 @@ func TestFamilies(t *testing.T) {
 	s = of(1)
 	must(t, table.Sync(s))
 	w.expect("with IPv4 again", s)
-	must(t, table.Sync(ruleset.NewState()))
-	w.expect("with nothing", ruleset.NewState())
+	must(t, table.Sync(rulesettest.NewState()))
+	w.expect("with nothing", rulesettest.NewState())
 }
 
 // TestApplyFails: a Delta that does not fit changes nothing, Apply fails from then on, and Sync repairs.

@@ -13,6 +13,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
 )
 
 // node is a store with a compiler for the node n1.
@@ -20,13 +21,13 @@ type node struct {
 	*Compiler
 	store *cluster.Store
 	feed  *cluster.Feed
-	state *ruleset.State
+	state *rulesettest.State
 }
 
 func newNode(t *testing.T, config Config, objects ...cluster.Object) *node {
 	t.Helper()
 	config.Node = "n1"
-	n := &node{New(config), cluster.NewStore(), nil, ruleset.NewState()}
+	n := &node{New(config), cluster.NewStore(), nil, rulesettest.NewState()}
 	n.store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
 	n.feed = n.store.Subscribe()
 	t.Cleanup(n.feed.Close)

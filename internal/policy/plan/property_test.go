@@ -15,6 +15,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
 )
 
 // countFrom returns the number of random cases: that of an environment variable, for long runs, or the
@@ -140,7 +141,7 @@ func (h history) replay() string {
 	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
 	feed := store.Subscribe()
 	defer feed.Close()
-	w := &follower{compiler: New(Config{Node: "n1", DNS: dnsConfig}), state: ruleset.NewState()}
+	w := &follower{compiler: New(Config{Node: "n1", DNS: dnsConfig}), state: rulesettest.NewState()}
 	for _, e := range h {
 		var problem string
 		switch {
@@ -179,7 +180,7 @@ func (h history) shrink() history {
 // follower follows a cluster as the programmer of the kernel does.
 type follower struct {
 	compiler *Compiler
-	state    *ruleset.State
+	state    *rulesettest.State
 }
 
 // compile compiles changes and returns what is wrong then.
@@ -214,7 +215,7 @@ func (w *follower) compile(v *cluster.View, changes *cluster.Changes) string {
 }
 
 // idle returns a change that changes nothing of a state, if there is one.
-func idle(d *ruleset.Delta, was *ruleset.State, is ruleset.Ruleset) string {
+func idle(d *ruleset.Delta, was *rulesettest.State, is ruleset.Ruleset) string {
 	for _, name := range d.NewSets {
 		if _, there := was.Set(name); there {
 			return "new set was there: " + name

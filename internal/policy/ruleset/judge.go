@@ -155,3 +155,6 @@ func (j *judge) contains(d Direction, set string) bool {
 	return j.Contains(set, peer, j.packet.Protocol, j.packet.DestinationPort) ||
 		j.resolved != nil && j.resolved(set, peer)
 }
+
+// Whole returns the prefix that has no other address.
+func Whole(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }

@@ -5,8 +5,9 @@ import "portolan.dev/portolan/internal/config/key"
 // Keys are the keys of the section policy, in the order of the file.
 var Keys = key.Table{
 	{
-		Path:        "policy",
-		Description: "NetworkPolicies and ClusterNetworkPolicies of a node, the part `policy` of `portolan node`. See policy.md.",
+		Path: "policy",
+		Description: "NetworkPolicies and ClusterNetworkPolicies of a node, the part `policy` of `portolan node`. " +
+			"See policy.md.",
 	},
 	{Path: "policy.table", Restart: []key.Condition{key.Always},
 		Description: "The name of the nftables table."},

@@ -24,14 +24,6 @@ func (f Family) String() string {
 	return "IPv6"
 }
 
-// FamilyOf returns the family of an address.
-func FamilyOf(a netip.Addr) Family {
-	if a.Is4() {
-		return IPv4
-	}
-	return IPv6
-}
-
 // Filter is which entries are read. The kernel leaves out others if it can, and returns some of them
 // if it cannot: old kernels ignore parts of a Filter.
 type Filter struct {

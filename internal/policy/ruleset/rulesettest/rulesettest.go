@@ -1,33 +1,36 @@
-package ruleset
+// Package rulesettest has a Ruleset for tests, without indexes of what its elements stand for.
+package rulesettest
 
 import (
 	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
 // State is a Ruleset in maps, without indexes of what the elements stand for.
 type State struct {
-	sets     map[string]Set
-	elements map[string]map[Element]struct{}
-	chains   map[string]*Chain
-	pods     map[netip.Addr]Pod
+	sets     map[string]ruleset.Set
+	elements map[string]map[ruleset.Element]struct{}
+	chains   map[string]*ruleset.Chain
+	pods     map[netip.Addr]ruleset.Pod
 	ranges   []netip.Prefix
 }
 
 // NewState returns a State with nothing in it.
 func NewState() *State {
 	return &State{
-		sets: make(map[string]Set), elements: make(map[string]map[Element]struct{}),
-		chains: make(map[string]*Chain), pods: make(map[netip.Addr]Pod),
+		sets: make(map[string]ruleset.Set), elements: make(map[string]map[ruleset.Element]struct{}),
+		chains: make(map[string]*ruleset.Chain), pods: make(map[netip.Addr]ruleset.Pod),
 	}
 }
 
 // Copy returns a State equal to a Ruleset.
-func Copy(rs Ruleset) *State {
+func Copy(rs ruleset.Ruleset) *State {
 	s := NewState()
-	d := Delta{Ranges: true}
+	d := ruleset.Delta{Ranges: true}
 	for name := range rs.Sets() {
 		d.NewSets = append(d.NewSets, name)
 	}
@@ -42,7 +45,7 @@ func Copy(rs Ruleset) *State {
 }
 
 // Apply changes s by d, which is how rs changed.
-func (s *State) Apply(d *Delta, rs Ruleset) {
+func (s *State) Apply(d *ruleset.Delta, rs ruleset.Ruleset) {
 	for _, name := range d.GoneChains {
 		delete(s.chains, name)
 	}
@@ -77,8 +80,8 @@ func (s *State) Apply(d *Delta, rs Ruleset) {
 }
 
 // PutSet adds a set, or replaces one and its elements.
-func (s *State) PutSet(name string, set Set, elements ...Element) {
-	s.sets[name], s.elements[name] = set, make(map[Element]struct{}, len(elements))
+func (s *State) PutSet(name string, set ruleset.Set, elements ...ruleset.Element) {
+	s.sets[name], s.elements[name] = set, make(map[ruleset.Element]struct{}, len(elements))
 	for _, e := range elements {
 		s.elements[name][e] = struct{}{}
 	}
@@ -91,40 +94,46 @@ func (s *State) DeleteSet(name string) {
 }
 
 // PutChain adds a chain, or replaces one.
-func (s *State) PutChain(name string, c *Chain) { s.chains[name] = c }
+func (s *State) PutChain(name string, c *ruleset.Chain) { s.chains[name] = c }
+
+// DeleteChain removes a chain.
+func (s *State) DeleteChain(name string) { delete(s.chains, name) }
 
 // PutPod sets the chains of an address.
-func (s *State) PutPod(addr netip.Addr, pod Pod) { s.pods[addr] = pod }
+func (s *State) PutPod(addr netip.Addr, pod ruleset.Pod) { s.pods[addr] = pod }
+
+// DeletePod has no Pod have an address.
+func (s *State) DeletePod(addr netip.Addr) { delete(s.pods, addr) }
 
 // SetRanges replaces the ranges.
 func (s *State) SetRanges(ranges ...netip.Prefix) { s.ranges = ranges }
 
 // Sets implements Ruleset.
-func (s *State) Sets() iter.Seq2[string, Set] { return maps.All(s.sets) }
+func (s *State) Sets() iter.Seq2[string, ruleset.Set] { return maps.All(s.sets) }
 
 // Set implements Ruleset.
-func (s *State) Set(name string) (Set, bool) {
+func (s *State) Set(name string) (ruleset.Set, bool) {
 	set, ok := s.sets[name]
 	return set, ok
 }
 
 // Elements implements Ruleset.
-func (s *State) Elements(set string) iter.Seq[Element] { return maps.Keys(s.elements[set]) }
+func (s *State) Elements(set string) iter.Seq[ruleset.Element] { return maps.Keys(s.elements[set]) }
 
 // Contains implements Ruleset.
-func (s *State) Contains(set string, addr netip.Addr, protocol Protocol, port uint16) bool {
+func (s *State) Contains(set string, addr netip.Addr, protocol ruleset.Protocol, port uint16) bool {
 	in := s.elements[set]
 	switch s.sets[set].Kind {
-	case Hosts:
-		_, ok := in[Element{Prefix: Whole(addr)}]
+	case ruleset.Hosts:
+		_, ok := in[ruleset.Element{Prefix: ruleset.Whole(addr)}]
 		return ok
-	case HostPorts:
-		_, ok := in[Element{Whole(addr), protocol, port}]
+	case ruleset.HostPorts:
+		_, ok := in[ruleset.Element{Prefix: ruleset.Whole(addr), Protocol: protocol, Port: port}]
 		return ok
-	case Blocks:
+	case ruleset.Blocks:
 		for bits := range addr.BitLen() + 1 {
 			block, err := addr.Prefix(bits)
-			if _, ok := in[Element{Prefix: block}]; ok && err == nil {
+			if _, ok := in[ruleset.Element{Prefix: block}]; ok && err == nil {
 				return true
 			}
 		}
@@ -133,22 +142,19 @@ func (s *State) Contains(set string, addr netip.Addr, protocol Protocol, port ui
 }
 
 // Chains implements Ruleset.
-func (s *State) Chains() iter.Seq2[string, *Chain] { return maps.All(s.chains) }
+func (s *State) Chains() iter.Seq2[string, *ruleset.Chain] { return maps.All(s.chains) }
 
 // Chain implements Ruleset.
-func (s *State) Chain(name string) *Chain { return s.chains[name] }
+func (s *State) Chain(name string) *ruleset.Chain { return s.chains[name] }
 
 // Pods implements Ruleset.
-func (s *State) Pods() iter.Seq2[netip.Addr, Pod] { return maps.All(s.pods) }
+func (s *State) Pods() iter.Seq2[netip.Addr, ruleset.Pod] { return maps.All(s.pods) }
 
 // Pod implements Ruleset.
-func (s *State) Pod(addr netip.Addr) (Pod, bool) {
+func (s *State) Pod(addr netip.Addr) (ruleset.Pod, bool) {
 	pod, ok := s.pods[addr]
 	return pod, ok
 }
 
 // Ranges implements Ruleset.
 func (s *State) Ranges() []netip.Prefix { return s.ranges }
-
-// Whole returns the prefix that has no other address.
-func Whole(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }

@@ -105,6 +105,16 @@ func (w *worker) attach(a cni.Attachment) {
 	w.setLocal(key)
 }
 
+// attachRecorded attaches what was attached before this process began.
+func (w *worker) attachRecorded() {
+	if w.plugin == nil {
+		return
+	}
+	for _, a := range w.plugin.Registry().All() {
+		w.attach(a)
+	}
+}
+
 // detach takes them away.
 func (w *worker) detach(a cni.Attachment) {
 	key := podOf(&a)

@@ -14,10 +14,13 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,10 +68,11 @@ type Policy struct {
 	gate     *fqdn.Gate
 	log      *droplog.Log
 	flows    *flows.Cutter // nil if flows go on, and before Bind
-	plugin   *cni.Server   // nil without a socket, and before Bind
+	plugin   *cni.Server   // nil without a socket, and while another process programs the table
 
 	mu      sync.Mutex // guards the fields below
 	synced  bool
+	standby bool  // until the process ends that programs the table
 	problem error // of the last transaction
 }
 
@@ -119,9 +123,9 @@ func (p *Policy) Needs() []cluster.Kind {
 	}
 }
 
-// Bind binds the socket of the CNI plugin, and finds out whether the kernel has what rules need. They
-// change when the cluster is known.
-func (p *Policy) Bind(ctx context.Context) (serving []any, err error) {
+// Bind finds out whether the kernel has what rules need. They change when the cluster is known, and no
+// other process programs them.
+func (p *Policy) Bind(context.Context) (serving []any, err error) {
 	table, err := nft.New(nft.Config{
 		Name: p.settings.Table, LogGroup: uint16(p.settings.Log.Group), LogRate: uint32(p.settings.Log.Rate), Log: p.cfg.Log,
 	})
@@ -135,17 +139,7 @@ func (p *Policy) Bind(ctx context.Context) (serving []any, err error) {
 			Passed: p.metrics.passed, Log: p.cfg.Log,
 		})
 	}
-	serving = []any{"node", p.cfg.Node, "table", p.settings.Table}
-	if p.settings.Socket == "" {
-		return serving, nil
-	}
-	p.plugin, err = cni.Listen(ctx, cni.Config{
-		Socket: p.settings.Socket, Gate: p.worker, Ready: p.admits, Observe: p.metrics.admitted, Log: p.cfg.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return append(serving, "socket", p.settings.Socket), nil
+	return []any{"node", p.cfg.Node, "table", p.settings.Table, "socket", p.settings.Socket}, nil
 }
 
 // admits returns why Pods cannot be admitted now, or nil.
@@ -170,9 +164,15 @@ func (p *Policy) Close() {
 
 // Ready describes what is missing until the kernel has the policies of the cluster.
 func (p *Policy) Ready() (missing, remarks []string) {
+	p.mu.Lock()
+	standby := p.standby
+	p.mu.Unlock()
 	err := p.admits()
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil, nil
+	case standby: // only then is the other one told to stop
+		return nil, []string{standbyRemark}
 	}
 	missing = []string{err.Error()}
 	if p.cfg.Problem != nil {
@@ -190,15 +190,29 @@ func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 // known; until then the kernel keeps what it has.
 func (p *Policy) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.worker.run(running) })
+	owned := make(chan struct{})
+	var lock net.Listener // until nothing is programmed any more
+	group.Go(func() (err error) {
+		if lock, err = p.own(running); lock == nil {
+			return err
+		}
+		if p.settings.Socket != "" {
+			if p.plugin, err = p.listen(running); err != nil {
+				return err
+			}
+		}
+		close(owned)
+		if p.plugin == nil {
+			return nil
+		}
+		return p.plugin.Run(running)
+	})
+	group.Go(func() error { return p.worker.run(running, owned) })
 	if p.flows != nil {
 		group.Go(func() error { return p.flows.Run(running) })
 	}
 	group.Go(func() error { return p.gate.Run(running) })
 	group.Go(func() error { return p.log.Run(running) })
-	if p.plugin != nil {
-		group.Go(func() error { return p.plugin.Run(running) })
-	}
 	if p.cfg.Find != nil {
 		group.Go(func() error {
 			p.cfg.Find(running)
@@ -216,8 +230,58 @@ func (p *Policy) Run(ctx context.Context) error {
 		})
 	}
 	err := group.Wait()
-	p.leave()
+	if lock != nil {
+		p.leave()
+		lock.Close()
+	}
 	return err
+}
+
+// standbyRemark says why an agent is ready that does not program the table yet.
+const standbyRemark = "another process programs the table of policies; this one takes over when it ends"
+
+// ownInterval is the interval between attempts to be the process that programs the table.
+const ownInterval = 20 * time.Millisecond
+
+// own waits until no other process programs the table, and returns what shows others that this one does;
+// nil if ctx is done before. It is a name of the table's network namespace that goes with the process
+// (unix(7), "abstract").
+func (p *Policy) own(ctx context.Context) (net.Listener, error) {
+	for {
+		lock, err := new(net.ListenConfig).Listen(ctx, "unix", "@portolan/policy/"+p.settings.Table)
+		switch {
+		case err == nil:
+			p.setStandby(false)
+			return lock, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return nil, fmt.Errorf("lock of the table of policies: %w", err)
+		}
+		p.setStandby(true)
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(ownInterval):
+		}
+	}
+}
+
+// setStandby notes whether another process programs the table.
+func (p *Policy) setStandby(standby bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if standby && !p.standby {
+		p.cfg.Log.Info(standbyRemark, "table", p.settings.Table)
+	}
+	p.standby = standby
+}
+
+// listen binds the socket of the CNI plugin.
+func (p *Policy) listen(ctx context.Context) (*cni.Server, error) {
+	return cni.Listen(ctx, cni.Config{
+		Socket: p.settings.Socket, Gate: p.worker, Ready: p.admits, Observe: p.metrics.admitted, Log: p.cfg.Log,
+	})
 }
 
 // network is where the plugin is installed.

@@ -61,6 +61,7 @@ type worker struct {
 type kernelTable interface {
 	Sync(ruleset.Ruleset) error
 	Apply(ruleset.Ruleset, *ruleset.Delta) error
+	Assume(resolved []string)
 	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
 	Cut([]ruleset.Flow) error
 	Uncut([]ruleset.Flow) error
@@ -80,16 +81,11 @@ func newWorker(p *Policy) *worker {
 	}
 }
 
-// run works until ctx is done, and returns nil.
-func (w *worker) run(ctx context.Context) error {
+// run works until ctx is done, and returns nil. It programs the table from when owned is closed on.
+func (w *worker) run(ctx context.Context, owned <-chan struct{}) error {
 	feed := w.cfg.Store.Subscribe()
 	defer feed.Close()
 	defer w.stopWatching()
-	if w.plugin != nil {
-		for _, a := range w.plugin.Registry().All() {
-			w.attach(a)
-		}
-	}
 	w.lookAtAddresses()
 	look := time.NewTicker(addressInterval)
 	defer look.Stop()
@@ -101,6 +97,9 @@ func (w *worker) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-owned:
+			owned = nil
+			w.attachRecorded()
 		case <-feed.Ready():
 		case r := <-w.requests:
 			w.takeAll(r)
@@ -127,6 +126,10 @@ func (w *worker) run(ctx context.Context) error {
 			}
 		}
 		changes := feed.Pending()
+		if owned != nil {
+			w.standBy(changes)
+			continue
+		}
 		if again != nil {
 			w.compile(changes)
 			stale = true // the next attempt brings everything
@@ -157,6 +160,19 @@ func (w *worker) compile(c cluster.Changes) (delta *ruleset.Delta) {
 		delta = w.compiler.Apply(v, &c)
 	})
 	return delta
+}
+
+// standBy compiles changes while another process programs the table. Answers of DNS leave this process,
+// too, so that their addresses are added to the sets of that table.
+func (w *worker) standBy(c cluster.Changes) {
+	delta := w.compile(c)
+	if delta == nil {
+		return
+	}
+	w.lookAtPods(true, delta)
+	domains, _ := w.domainsNow(true, delta)
+	w.table.Assume(slices.Collect(maps.Keys(domains)))
+	w.gate.Update(domains)
 }
 
 // stats returns how much is compiled.

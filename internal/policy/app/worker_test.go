@@ -59,6 +59,8 @@ func (f *fakeTable) Apply(rs ruleset.Ruleset, _ *ruleset.Delta) error {
 	return f.program(rs)
 }
 
+func (f *fakeTable) Assume([]string) {}
+
 func (f *fakeTable) AddResolved(string, []netip.Addr, time.Duration) error { return nil }
 
 func (f *fakeTable) Cut([]ruleset.Flow) error   { return nil }
@@ -117,7 +119,9 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		p.worker.table = w.table
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- p.worker.run(ctx) }()
+		owned := make(chan struct{})
+		close(owned)
+		go func() { ended <- p.worker.run(ctx, owned) }()
 		test(t, w)
 		cancel()
 		if err := <-ended; err != nil {

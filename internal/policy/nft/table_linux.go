@@ -438,6 +438,13 @@ func (r *resolved) forget(sets []string) {
 	}
 }
 
+// Assume has AddResolved try sets of kind Resolved of a table that another process programs.
+func (t *Table) Assume(resolved []string) {
+	for _, name := range resolved {
+		t.resolved.know(name)
+	}
+}
+
 // AddResolved has addresses be in a set of kind Resolved for a time from now on, also those that are in
 // it already. It returns when the kernel lets packets to them pass. Its error wraps ErrUnknownSet if
 // there is no such set in the kernel.

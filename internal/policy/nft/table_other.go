@@ -31,6 +31,9 @@ func (*Table) Apply(ruleset.Ruleset, *ruleset.Delta) error { return errNotLinux 
 // AddResolved fails.
 func (*Table) AddResolved(string, []netip.Addr, time.Duration) error { return errNotLinux }
 
+// Assume does nothing.
+func (*Table) Assume([]string) {}
+
 // Cut fails.
 func (*Table) Cut([]ruleset.Flow) error { return errNotLinux }
 

@@ -44,8 +44,8 @@ func (t *Table) editCut(op operation, flows []ruleset.Flow) error {
 }
 
 // cutFlows returns the rules that drop packets of flows that were cut.
-func cutFlows() (rules []rule) {
-	for _, f := range families {
+func (r *renderer) cutFlows() (rules []rule) {
+	for _, f := range r.families {
 		words := f.size / 4
 		sourcePort := &expr.Payload{
 			DestRegister: nfnetlink.Register(2*words + 1), Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2,

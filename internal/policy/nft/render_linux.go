@@ -92,7 +92,7 @@ func (r *renderer) dispatch(d ruleset.Direction) []rule {
 		)},
 	}
 	if d == ruleset.Egress { // where packets begin
-		rules = append(rules, cutFlows()...)
+		rules = append(rules, r.cutFlows()...)
 	}
 	rules = append(rules, r.verdicts(d)...)
 	for _, f := range r.families {

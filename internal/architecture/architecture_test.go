@@ -261,6 +261,8 @@ var libraries = []arrow{
 	{"test/namespace", "golang.org/x/sys", "namespaces"},
 	{"test/namespace/namespacetest", "golang.org/x/sys", "namespaces"},
 	{"test/namespace/namespacetest", "github.com/vishvananda/netlink", "links between namespaces"},
+	{"test/policy/policytest", "github.com/vishvananda/netlink", "links of Pods that end"},
+	{"test/policy/policytest", "k8s.io/", "API types"},
 }
 
 // TestImports: every import between wings, and every library, is an allowed arrow,

@@ -32,7 +32,7 @@ func TestPodStarts(t *testing.T) {
 		must(t, err)
 		starts = n
 	}
-	w.api.Put(policy("jobs", networkingv1.NetworkPolicySpec{
+	w.API.Put(policy("jobs", networkingv1.NetworkPolicySpec{
 		PodSelector: ofApp("job"),
 		Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: peer("server")}},
 		Egress:      []networkingv1.NetworkPolicyEgressRule{{To: peer("server")}},
@@ -58,6 +58,7 @@ func TestPodStarts(t *testing.T) {
 	var intruded, refused, done atomic.Int64
 	var mu sync.Mutex
 	var times []time.Duration
+	attempts := 0 // of ADD
 	killing := make(chan struct{})
 	go func() {
 		defer close(killing)
@@ -65,8 +66,8 @@ func TestPodStarts(t *testing.T) {
 			for done.Load() < n*int64(starts)/5 {
 				time.Sleep(time.Millisecond)
 			}
-			w.stop()
-			w.start(t)
+			w.Stop()
+			w.Start(t)
 		}
 	}()
 	var workers sync.WaitGroup
@@ -77,25 +78,26 @@ func TestPodStarts(t *testing.T) {
 					addr := <-pool
 					defer func() { pool <- addr }()
 					p := w.newPod("job-"+strconv.Itoa(i), app("job"), addr)
-					w.attach(t, p)
-					in := count(listenUDP(t, p, port), attacker.addr)
-					stop := send(listenUDP(t, p, 0), netip.AddrPortFrom(server.addr, port), netip.AddrPortFrom(sink.addr, port))
-					took := w.add(t, p)
-					if err := dial(p, netip.AddrPortFrom(server.addr, port)); err != nil {
+					w.Attach(t, p)
+					in := count(listenUDP(t, p, port), attacker.Addr())
+					stop := send(listenUDP(t, p, 0), netip.AddrPortFrom(server.Addr(), port), netip.AddrPortFrom(sink.Addr(), port))
+					calls, took := w.Add(t, p)
+					if err := dial(p, netip.AddrPortFrom(server.Addr(), port)); err != nil {
 						t.Errorf("an allowed connection after ADD: %v", err)
 						refused.Add(1)
 					}
-					err := dial(p, netip.AddrPortFrom(sink.addr, port))
+					err := dial(p, netip.AddrPortFrom(sink.Addr(), port))
 					if !timedOut(err) {
 						t.Errorf("a forbidden connection after ADD: %v, want a timeout", err)
 					}
-					w.run(p)
+					w.Run(p)
 					stop()
-					w.remove(t, p)
+					w.Remove(t, p)
 					intruded.Add(in.Load())
 					mu.Lock()
 					defer mu.Unlock()
 					times = append(times, took)
+					attempts += calls
 				})
 			}
 		})
@@ -113,7 +115,7 @@ func TestPodStarts(t *testing.T) {
 	}
 	slices.Sort(times)
 	t.Logf("%d starts, %d calls of ADD, %d of them while the agent was away; the plugin took p50 %v, p99 %v; %d allowed packets",
-		starts, w.attempts, w.unreachable, times[len(times)/2], times[len(times)*99/100], got.Load())
+		starts, attempts, attempts-len(times), times[len(times)/2], times[len(times)*99/100], got.Load())
 }
 
 // count counts the packets that a socket gets, from an address if it is valid.
@@ -159,7 +161,7 @@ func send(conn *net.UDPConn, to ...netip.AddrPort) (stop func()) {
 // serve accepts TCP connections in a Pod.
 func serve(t *testing.T, p *pod) {
 	t.Helper()
-	must(t, p.network.Do(func() error {
+	must(t, p.Network.Do(func() error {
 		l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) // of both families
 		if err != nil {
 			return err

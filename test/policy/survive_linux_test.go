@@ -41,7 +41,7 @@ func withThree(t *testing.T) *three {
 	if w == nil {
 		return nil
 	}
-	w.api.Put(onlyFrom("db", "web"))
+	w.API.Put(onlyFrom("db", "web"))
 	s := &three{
 		world: w, db: w.launch(t, "db", app("db"), "10.244.1.3"), web: w.launch(t, "web", app("web"), "10.244.1.4"),
 		other: w.launch(t, "other", app("other"), "10.244.1.5"),
@@ -51,7 +51,7 @@ func withThree(t *testing.T) *three {
 	return s
 }
 
-func (s *three) at() netip.AddrPort { return netip.AddrPortFrom(s.db.addr, port) }
+func (s *three) at() netip.AddrPort { return netip.AddrPortFrom(s.db.Addr(), port) }
 
 // holds verifies that the policy holds.
 func (s *three) holds(t *testing.T, when string) {
@@ -69,9 +69,9 @@ func TestSurvives(t *testing.T) {
 		return
 	}
 	before := ruleset(t)
-	s.stop()
+	s.Stop()
 	s.holds(t, "while the agent is away")
-	s.start(t)
+	s.Start(t)
 	if after := ruleset(t); after != before {
 		t.Errorf("a restart changed the table from\n%s\nto\n%s", before, after)
 	}
@@ -83,7 +83,7 @@ func TestSurvives(t *testing.T) {
 		s.holds(t, "after "+harm)
 	}
 
-	s.api.Stop()
+	s.API.Stop()
 	s.holds(t, "without API server")
 	nft(t, "delete table inet "+table)
 	until(t, "the table is repaired without API server", func() bool { return ruleset(t) == before })
@@ -102,38 +102,38 @@ func TestChanges(t *testing.T) {
 	}
 	other := s.other.DeepCopy()
 	other.Labels = app("web")
-	s.api.Put(other)
+	s.API.Put(other)
 	reach(s.other, s.at(), true, "as a Pod of web")
-	s.api.Put(s.other.Pod)
+	s.API.Put(s.other.Pod)
 	reach(s.other, s.at(), false, "as before")
 
 	// A Job that has finished keeps its address in its status, which is another Pod's.
 	job := s.newPod("job", app("web"), netip.MustParseAddr("10.244.1.6"))
-	s.attach(t, job)
-	s.add(t, job)
-	s.run(job)
+	s.Attach(t, job)
+	s.Add(t, job)
+	s.Run(job)
 	reach(job, s.at(), true, "while it runs")
 	done := job.DeepCopy()
 	done.Status.Phase = corev1.PodSucceeded
-	s.remove(t, job)
-	s.api.Put(done)
+	s.Remove(t, job)
+	s.API.Put(done)
 	next := s.launch(t, "next", app("other"), "10.244.1.6")
 	reach(next, s.at(), false, "with the address of a Job of web")
 
 	// The UID of a static Pod is not that of its mirror.
 	static := s.newPod("static", app("web"), netip.MustParseAddr("10.244.1.7"))
-	s.attach(t, static)
+	s.Attach(t, static)
 	mirror := static.Pod
 	static.Pod = mirror.DeepCopy()
 	static.UID = "of-the-kubelet"
-	s.add(t, static)
+	s.Add(t, static)
 	static.Pod = mirror
-	s.run(static)
+	s.Run(static)
 	reach(static, s.at(), true, "as a static Pod")
 
 	// An address that no Pod has reaches nobody, whoever it is.
 	stranger := s.newPod("stranger", app("web"), netip.MustParseAddr("10.244.1.8"))
-	s.attach(t, stranger)
+	s.Attach(t, stranger)
 	if err := dial(stranger, s.at()); !timedOut(err) {
 		t.Errorf("a Pod before ADD: %v, want a timeout", err)
 	}
@@ -144,7 +144,7 @@ func TestChanges(t *testing.T) {
 		if i%2 == 0 {
 			p.Spec.Ingress[0].Ports = []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(int32(6000 + i%10)))}}
 		}
-		s.api.Put(p)
+		s.API.Put(p)
 	}
 	late := s.launch(t, "late", app("client-999"), "10.244.1.9")
 	reach(late, s.at(), true, "by one of 1,000 policies")
@@ -164,7 +164,7 @@ func TestEndsFlows(t *testing.T) {
 			if !banned() || !kept() {
 				t.Fatal("the connections do not work at first")
 			}
-			s.api.Put(onlyFrom("db", "nobody"))
+			s.API.Put(onlyFrom("db", "nobody"))
 			until(t, "the forbidden connection ends", func() bool { return !banned() })
 			time.Sleep(300 * time.Millisecond) // in which data is sent again
 			if banned() {
@@ -173,7 +173,7 @@ func TestEndsFlows(t *testing.T) {
 			if !kept() {
 				t.Error("the allowed connection ended")
 			}
-			s.api.Put(onlyFrom("db", "web"))
+			s.API.Put(onlyFrom("db", "web"))
 			until(t, "it is allowed again", func() bool { return dial(s.web, s.at()) == nil })
 		})
 	}
@@ -183,12 +183,12 @@ func TestEndsFlows(t *testing.T) {
 // each time that the result is called, which reports whether it arrived.
 func (s *three) connect(t *testing.T, from *pod, talker string) (works func() bool) {
 	t.Helper()
-	to, at := s.db, netip.AddrPortFrom(s.db.addr, 6000)
+	to, at := s.db, netip.AddrPortFrom(s.db.Addr(), 6000)
 	if from == s.db { // db is a client, too: nothing restricts what it begins
-		to, at = s.other, netip.AddrPortFrom(s.other.addr, 6000)
+		to, at = s.other, netip.AddrPortFrom(s.other.Addr(), 6000)
 	}
 	var l net.Listener
-	must(t, to.network.Do(func() (err error) {
+	must(t, to.Network.Do(func() (err error) {
 		l, err = net.Listen("tcp4", ":6000")
 		return err
 	}))
@@ -200,7 +200,7 @@ func (s *three) connect(t *testing.T, from *pod, talker string) (works func() bo
 		server, err = l.Accept()
 		accepted <- err
 	}()
-	must(t, from.network.Do(func() (err error) {
+	must(t, from.Network.Do(func() (err error) {
 		client, err = net.Dial("tcp", at.String())
 		return err
 	}))
@@ -237,7 +237,7 @@ func TestIPv6Later(t *testing.T) {
 	if s == nil {
 		return
 	}
-	s.api.Put(theNode("10.244.1.0/24", "fd00:244::/112"))
+	s.API.Put(theNode("10.244.1.0/24", "fd00:244::/112"))
 	at := netip.MustParseAddrPort("[fd00:244::13]:5000")
 	db := s.launch(t, "db-6", app("db"), "10.244.1.13", at.Addr())
 	web := s.launch(t, "web-6", app("web"), "10.244.1.14", netip.MustParseAddr("fd00:244::14"))
@@ -247,9 +247,8 @@ func TestIPv6Later(t *testing.T) {
 	if err := dial(other, at); !timedOut(err) {
 		t.Errorf("other to db: %v, want a timeout", err)
 	}
-	stranger := s.newPod("stranger", app("web"), netip.MustParseAddr("10.244.1.16"))
-	stranger.more = []netip.Addr{netip.MustParseAddr("fd00:244::16")}
-	s.attach(t, stranger)
+	stranger := s.newPod("stranger", app("web"), netip.MustParseAddr("10.244.1.16"), netip.MustParseAddr("fd00:244::16"))
+	s.Attach(t, stranger)
 	if err := dial(stranger, at); !timedOut(err) {
 		t.Errorf("a Pod before ADD: %v, want a timeout", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -41,7 +42,13 @@ func OnNode(t *testing.T) bool {
 	if err := try.Run(); err != nil && os.Getenv("CI") == "" {
 		t.Skipf("network namespaces need root: %v", err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=3m", "-test.v")
+	timeout := 3 * time.Minute
+	if deadline, ok := t.Deadline(); ok {
+		timeout = time.Until(deadline)
+	}
+	cmd := exec.CommandContext(
+		t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout="+timeout.String(), "-test.v",
+	)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.SysProcAttr = own
 	out, err := cmd.CombinedOutput()

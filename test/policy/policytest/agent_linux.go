@@ -1,0 +1,169 @@
+//go:build linux
+
+// Package policytest runs the agent of a node with the part policy, the whole program, and Pods of the
+// node. The node is a network namespace, Pods are others, the test is the container runtime, and the API
+// server is package apitest.
+package policytest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan.dev/portolan/internal/kube/apitest"
+	"portolan.dev/portolan/test/await"
+	"portolan.dev/portolan/test/namespace/namespacetest"
+	"portolan.dev/portolan/test/program"
+)
+
+// Node is the name of the agent's Node.
+const Node = "node-1"
+
+// binary is the environment variable with the program, which is built outside of the namespaces.
+const binary = "PORTOLAN_TEST_BINARY"
+
+// Agent is the agent of a node.
+type Agent struct {
+	API *apitest.Server
+
+	program, kubeconfig, config, socket string
+
+	mu      sync.Mutex // guards the fields below
+	process *exec.Cmd  // nil after Stop
+	ended   chan struct{}
+	log     *bytes.Buffer
+	number  int // of the last Pod
+}
+
+// OnNode runs the test in the namespaces of a node with an agent, whose API server has these objects; one
+// must be the Node. It returns nil outside of them. The agent ends with the test, which prints its log if
+// it fails.
+func OnNode(t *testing.T, objects ...metav1.Object) *Agent {
+	t.Helper()
+	if os.Getenv(binary) == "" {
+		file, err := program.Build(t.Context(), program.Options{})
+		must(t, err)
+		t.Setenv(binary, file)
+	}
+	if !namespacetest.OnNode(t) {
+		return nil
+	}
+	dir := t.TempDir()
+	a := &Agent{
+		API: apitest.New(t), program: os.Getenv(binary), config: filepath.Join(dir, "portolan.yaml"),
+		socket: filepath.Join(dir, "cni.sock"), log: new(bytes.Buffer),
+	}
+	a.kubeconfig = a.API.Kubeconfig(t)
+	text := fmt.Sprintf("{policy: {cni: {socket: %s}}, admin: {listen: '127.0.0.1:9153'}}", a.socket)
+	must(t, os.WriteFile(a.config, []byte(text), 0o600))
+	a.API.Put(objects...)
+	a.Start(t)
+	t.Cleanup(func() {
+		a.Stop()
+		if t.Failed() {
+			t.Logf("the agent:\n%s", a.log)
+		}
+	})
+	return a
+}
+
+// Start starts the agent and waits until it admits Pods.
+func (a *Agent) Start(t *testing.T) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	cmd := exec.Command(a.program, "node", "--parts", "policy", "--kubeconfig", a.kubeconfig, "--config", a.config)
+	cmd.Env = append(os.Environ(), "NODE_NAME="+Node)
+	cmd.Stdout, cmd.Stderr = a.log, a.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ended := make(chan struct{})
+	a.process, a.ended = cmd, ended
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the agent is killed when the thread that started it ends
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it is killed
+		}
+	}()
+	must(t, <-started)
+	await.NoError(t, func() error { return a.call(t, "STATUS", nil) })
+}
+
+// Stop kills the agent.
+func (a *Agent) Stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.process != nil {
+		_ = a.process.Process.Kill()
+		<-a.ended
+		a.process = nil
+	}
+}
+
+// call calls the plugin as a container runtime does.
+func (a *Agent) call(t *testing.T, command string, p *Pod) error {
+	t.Helper()
+	conf := map[string]any{"cniVersion": "1.1.0", "name": "pods", "type": "portolan", "socket": a.socket}
+	environment := []string{"CNI_COMMAND=" + command, "CNI_PATH=" + filepath.Dir(a.program)}
+	if p != nil {
+		conf["prevResult"] = p.result()
+		environment = append(environment, p.environment()...)
+	}
+	text, err := json.Marshal(conf)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, a.program)
+	cmd.Env, cmd.Stdin = environment, bytes.NewReader(text)
+	out, err := cmd.Output()
+	if err != nil {
+		return errors.New(strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// result is the result of the plugins before ours in the chain.
+func (p *Pod) result() map[string]any {
+	var ips []any
+	for _, addr := range p.Addrs {
+		ips = append(ips, map[string]any{"address": netip.PrefixFrom(addr, addr.BitLen()).String(), "interface": 0})
+	}
+	return map[string]any{
+		"cniVersion": "1.1.0", "ips": ips,
+		"interfaces": []any{map[string]any{"name": "eth0", "sandbox": p.Network.Path()}},
+	}
+}
+
+// environment is that of the plugin for the Pod.
+func (p *Pod) environment() []string {
+	return []string{
+		"CNI_CONTAINERID=" + p.id, "CNI_IFNAME=eth0", "CNI_NETNS=" + p.Network.Path(),
+		fmt.Sprintf(
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_UID=%s", p.Namespace, p.Name, p.UID,
+		),
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

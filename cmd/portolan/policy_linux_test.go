@@ -3,16 +3,20 @@ package main
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/support/ctnetlink"
 	"portolan.dev/portolan/internal/support/ctnetlink/ctnetlinktest"
 )
@@ -23,10 +27,23 @@ func init() {
 		"policy.podRanges": func(t *testing.T) {
 			wantPolicyRules(t, "podRanges: [10.99.0.0/16]", "elements = { 10.99.0.0/16 }")
 		},
-		"policy.log.group":  func(t *testing.T) { wantPolicyRules(t, "log: {group: 5}", " group 5 ") },
-		"policy.log.rate":   func(t *testing.T) { wantPolicyRules(t, "log: {rate: 3}", "limit rate 3/second") },
-		"policy.cni.socket": effectOfSocket,
-		"policy.existing":   effectOfExisting,
+		"policy.log.group":   func(t *testing.T) { wantPolicyRules(t, "log: {group: 5}", " group 5 ") },
+		"policy.log.rate":    func(t *testing.T) { wantPolicyRules(t, "log: {rate: 3}", "limit rate 3/second") },
+		"policy.cni.socket":  effectOfSocket,
+		"policy.cni.install": func(t *testing.T) { effectOfInstall(t, "install") },
+		"policy.cni.binDir":  func(t *testing.T) { effectOfInstall(t, "binDir") },
+		"policy.cni.confDir": func(t *testing.T) { effectOfInstall(t, "confDir") },
+		"policy.existing":    effectOfExisting,
+		"policy.daemonSet":   effectOfDaemonSet,
+		"policy.domains.leastTTL": func(t *testing.T) {
+			wantResolved(t, "leastTTL: 10m", 11*time.Minute, 3)
+		},
+		"policy.domains.grace": func(t *testing.T) {
+			wantResolved(t, "grace: 20m", 21*time.Minute, 3)
+		},
+		"policy.domains.maxAddresses": func(t *testing.T) {
+			wantResolved(t, "maxAddresses: 2", 2*time.Minute, 2)
+		},
 	})
 }
 
@@ -44,7 +61,14 @@ func startPolicy(t *testing.T, manifests, section string) *process {
 	}
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	write(t, file, fmt.Sprintf("manifests: %q\nadmin: {listen: ''}\nproxy: {nodeName: n1}\npolicy: {%s}\n", manifests, section))
-	cmd := exec.Command("portolan", "node", "--parts", "policy", "--config", file)
+	return startPolicyAgent(t, "policy", file)
+}
+
+// startPolicyAgent starts an agent with these parts and this configuration file, in its own network namespace,
+// and waits until the kernel has the policies.
+func startPolicyAgent(t *testing.T, parts, file string) *process {
+	t.Helper()
+	cmd := exec.Command("portolan", "node", "--parts", parts, "--config", file)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	p := follow(t, cmd)
 	p.waitLog("the kernel has the policies of the cluster")
@@ -118,4 +142,111 @@ func effectOfExisting(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// effectOfInstall checks that an agent installs the plugin into the directories of its settings, and only if it
+// is to.
+func effectOfInstall(t *testing.T, key string) {
+	t.Helper()
+	confDir, binDir := t.TempDir(), t.TempDir()
+	conf := filepath.Join(confDir, "10-pods.conflist")
+	write(t, conf, `{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp"}]}`)
+	installed := func() error {
+		text, err := os.ReadFile(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = os.Stat(filepath.Join(binDir, "portolan"))
+		switch {
+		case key != "binDir" && !strings.Contains(string(text), `"type":"portolan"`):
+			return fmt.Errorf("the configuration lacks the plugin:\n%s", text)
+		case key != "confDir" && err != nil:
+			return err
+		}
+		return nil
+	}
+	start := func(install bool) *process {
+		return startPolicy(t, policyManifests, fmt.Sprintf("cni: {socket: %q, install: %t, binDir: %q, confDir: %q}",
+			filepath.Join(t.TempDir(), "cni.sock"), install, binDir, confDir))
+	}
+	start(false)
+	if installed() == nil {
+		t.Error("the plugin is installed without policy.cni.install")
+	}
+	start(true).poll(patience, installed)
+}
+
+// effectOfDaemonSet checks that an agent looks for its DaemonSet. No API server has it here; test/deploy removes
+// one.
+func effectOfDaemonSet(t *testing.T) {
+	const missing = `will stay there when its DaemonSet is removed.*daemonset (\S+/)?agents:`
+	startPolicy(t, policyManifests, "daemonSet: agents").waitLog(missing)
+	p := startPolicy(t, policyManifests, "existing: cut")
+	p.stop(syscall.SIGTERM)
+	if log := p.logged(); strings.Contains(log, "DaemonSet") {
+		t.Errorf("without policy.daemonSet the log is\n%s", log)
+	}
+}
+
+// wantResolved checks that with a setting of the section domains the kernel keeps this many of the three
+// addresses of a name, for this time, and otherwise all for another time or another number.
+func wantResolved(t *testing.T, setting string, timeout time.Duration, addresses int) {
+	t.Helper()
+	longest, n := resolvedAfterQuery(t, setting)
+	if n != addresses || longest > timeout || longest < timeout-patience {
+		t.Errorf("domains: {%s}: %d addresses, for %v at most; want %d, for %v", setting, n, longest, addresses, timeout)
+	}
+	if longest, n := resolvedAfterQuery(t, ""); n != 3 || longest > 2*time.Minute {
+		t.Errorf("by default: %d addresses, for %v at most; want 3, for 2m", n, longest)
+	}
+}
+
+// resolvedAfterQuery starts an agent that answers DNS with settings of the section domains, has a Pod ask it for
+// a name of a policy with three addresses, and returns the longest time and the number of addresses that the
+// kernel was given.
+func resolvedAfterQuery(t *testing.T, setting string) (longest time.Duration, addresses int) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("a network of its own needs root")
+	}
+	const name, agent, pod = "www.example.org", "169.254.20.10", "10.244.1.4"
+	dir := t.TempDir()
+	file := filepath.Join(dir, "node.yaml")
+	write(t, file, fmt.Sprintf(`manifests: %q
+admin: {listen: ''}
+proxy: {nodeName: n1}
+node: {mode: cache, servers: [192.0.2.53], addresses: [%s]}
+dns: {hosts: {lines: ['192.0.2.1 %[3]s', '192.0.2.2 %[3]s', '192.0.2.3 %[3]s'], ttl: 5}}
+policy: {cni: {socket: %q}, domains: {%s}}
+`, policyManifests, agent, name, filepath.Join(dir, "cni.sock"), setting))
+	p := startPolicyAgent(t, "dns,policy", file)
+	inNetwork(t, p, "ip", "link", "set", "lo", "up")
+	inNetwork(t, p, "ip", "address", "add", pod+"/32", "dev", "lo")
+	p.poll(patience, func() (err error) {
+		inNetworkOf(t, p, func() {
+			var c net.Conn
+			if c, err = (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(pod)}}).Dial("udp", agent+":53"); err != nil {
+				return
+			}
+			defer c.Close()
+			var m *dnswire.Message
+			if m, err = (&conn{t, c}).ask(question(name)); err == nil && len(data(m, "A")) != 3 {
+				err = fmt.Errorf("answer:\n%swant 3 addresses", m)
+			}
+		})
+		return err
+	})
+	rules := inNetwork(t, p, "nft", "list", "table", "inet", "portolan-policy")
+	for _, match := range regexp.MustCompile(`192\.0\.2\.\d timeout (\w+)`).FindAllStringSubmatch(rules, -1) {
+		d, err := time.ParseDuration(match[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, d)
+		addresses++
+	}
+	if addresses == 0 {
+		t.Errorf("the kernel has no addresses of %s:\n%s", name, rules)
+	}
+	return longest, addresses
 }

@@ -279,3 +279,25 @@ func nft(t *testing.T, command string) {
 }
 
 func timedOut(err error) bool { return os.IsTimeout(err) }
+
+// TestTakesOver has an agent start beside another one, as in an upgrade. One of them programs the table at a
+// time, and Pods start all the time.
+func TestTakesOver(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	var during *pod
+	s.Replace(t, func() {
+		during = s.launch(t, "during", app("web"), "10.244.1.6")
+		s.holds(t, "with two agents")
+	})
+	after := s.launch(t, "after", app("web"), "10.244.1.7")
+	for _, p := range []*pod{during, after} {
+		until(t, p.Name+" reaches db", func() bool { return dial(p, s.at()) == nil })
+	}
+	s.holds(t, "after the first agent ended")
+	if n := strings.Count(s.Log(), "another program changed"); n > 0 {
+		t.Errorf("the agents repaired each other's table %d times", n)
+	}
+}

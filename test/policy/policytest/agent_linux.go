@@ -44,7 +44,7 @@ type Agent struct {
 	mu      sync.Mutex // guards the fields below
 	process *exec.Cmd  // nil after Stop
 	ended   chan struct{}
-	log     *bytes.Buffer
+	log     *agentLog
 	number  int // of the last Pod
 }
 
@@ -64,7 +64,7 @@ func OnNode(t *testing.T, objects ...metav1.Object) *Agent {
 	dir := t.TempDir()
 	a := &Agent{
 		API: apitest.New(t), program: os.Getenv(binary), config: filepath.Join(dir, "portolan.yaml"),
-		socket: filepath.Join(dir, "cni.sock"), log: new(bytes.Buffer),
+		socket: filepath.Join(dir, "cni.sock"), log: new(agentLog),
 	}
 	a.kubeconfig = a.API.Kubeconfig(t)
 	text := fmt.Sprintf("{policy: {cni: {socket: %s}}, admin: {listen: '127.0.0.1:9153'}}", a.socket)
@@ -74,7 +74,7 @@ func OnNode(t *testing.T, objects ...metav1.Object) *Agent {
 	t.Cleanup(func() {
 		a.Stop()
 		if t.Failed() {
-			t.Logf("the agent:\n%s", a.log)
+			t.Logf("the agent:\n%s", a.Log())
 		}
 	})
 	return a
@@ -85,6 +85,50 @@ func (a *Agent) Start(t *testing.T) {
 	t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.spawn(t)
+	await.NoError(t, func() error { return a.call(t, "STATUS", nil) })
+}
+
+// Replace starts another agent beside the one that runs, as an upgrade does, calls meanwhile when it
+// stands by, and ends the first one.
+func (a *Agent) Replace(t *testing.T, meanwhile func()) {
+	t.Helper()
+	first, ended := a.process, a.ended
+	a.spawn(t)
+	await.NoError(t, func() error {
+		if !strings.Contains(a.Log(), "another process programs the table") {
+			return errors.New("the second agent does not stand by")
+		}
+		return nil
+	})
+	meanwhile()
+	must(t, first.Process.Signal(syscall.SIGTERM))
+	<-ended
+}
+
+// Log returns what the agents logged.
+func (a *Agent) Log() string {
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
+	return a.log.String()
+}
+
+// agentLog is what agents logged.
+type agentLog struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *agentLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+// spawn starts an agent.
+func (a *Agent) spawn(t *testing.T) {
+	t.Helper()
 	cmd := exec.Command(a.program, "node", "--parts", "policy", "--kubeconfig", a.kubeconfig, "--config", a.config)
 	cmd.Env = append(os.Environ(), "NODE_NAME="+Node)
 	cmd.Stdout, cmd.Stderr = a.log, a.log
@@ -103,7 +147,6 @@ func (a *Agent) Start(t *testing.T) {
 		}
 	}()
 	must(t, <-started)
-	await.NoError(t, func() error { return a.call(t, "STATUS", nil) })
 }
 
 // Stop kills the agent.

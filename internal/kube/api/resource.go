@@ -295,7 +295,7 @@ func trimPodForPolicy(p *cluster.Pod) {
 	}
 	*p = cluster.Pod{
 		Key: cluster.Key{Namespace: interned(p.Namespace), Name: p.Name}, Labels: internLabels(p.Labels), IPs: p.IPs,
-		Finished: p.Finished, Deleting: p.Deleting, Node: interned(p.Node), UID: p.UID, Spec: spec,
+		Finished: p.Finished, Deleting: p.Deleting, Node: interned(p.Node), UID: p.UID, StaticUID: p.StaticUID, Spec: spec,
 	}
 }
 

@@ -21,6 +21,9 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 		UID:      string(p.UID),
 		Spec:     PodSpec(&p.Spec),
 	}
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		pod.StaticUID = p.Annotations[annotationConfigHash]
+	}
 	errs = append(errs, in(optionalLabel(p.Spec.Hostname), "spec", "hostname")...)
 	errs = append(errs, in(optionalLabel(p.Spec.Subdomain), "spec", "subdomain")...)
 	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
@@ -42,6 +45,9 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 	}
 	return pod, errs
 }
+
+// annotationConfigHash is the UID of a static Pod, which the kubelet makes of its file.
+const annotationConfigHash = "kubernetes.io/config.hash"
 
 // PodSpec converts what matters for DNS in a PodSpec. It rejects nothing: package
 // dnsconfig checks a Pod's DNS settings.

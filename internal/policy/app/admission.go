@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/cni"
@@ -15,7 +16,10 @@ import (
 
 // admissions are the attachments of the node's Pods, and what the plugin waits for.
 type admissions struct {
-	requests chan *request
+	queueMu sync.Mutex
+	queue   []*request    // guarded by queueMu
+	wake    chan struct{} // has an element if queue has
+
 	attached map[cluster.Key]map[attach.ID][]netip.Addr
 	// waiting are Pods that are not judged by their policies yet.
 	waiting []*request
@@ -30,7 +34,7 @@ type request struct {
 }
 
 func newAdmissions() admissions {
-	return admissions{requests: make(chan *request), attached: make(map[cluster.Key]map[attach.ID][]netip.Addr)}
+	return admissions{wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID][]netip.Addr)}
 }
 
 // Admit returns when the kernel judges the packets of a Pod by its policies.
@@ -38,19 +42,44 @@ func (w *worker) Admit(ctx context.Context, a cni.Attachment) error {
 	return w.ask(ctx, &request{attachment: a})
 }
 
-// Release says that the addresses are not the Pod's any more.
+// Release says that the addresses are not the Pod's any more. When it returns they are nobody's, and what
+// others still send to the Pod is not taken for what they may send to the next one.
 func (w *worker) Release(ctx context.Context, a cni.Attachment) error {
-	return w.ask(ctx, &request{attachment: a, release: true})
+	if err := w.ask(ctx, &request{attachment: a, release: true}); err != nil {
+		return err
+	}
+	return w.forget(func(addr netip.Addr) bool { return slices.Contains(a.Addresses, addr) })
+}
+
+// forget deletes the flows of addresses whose Pods have ended.
+func (w *worker) forget(match func(netip.Addr) bool) error {
+	if w.flows == nil {
+		return nil
+	}
+	if _, err := w.flows.Forget(match); err != nil {
+		return fmt.Errorf("delete the flows of Pods that ended: %w", err)
+	}
+	return nil
+}
+
+// forgetEnded deletes the flows of Pods that ended while no agent was there.
+func (w *worker) forgetEnded() error {
+	w.mu.RLock()
+	ranges := w.compiler.Ranges()
+	w.mu.RUnlock()
+	return w.forget(func(addr netip.Addr) bool {
+		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) }) &&
+			!w.isPod(addr) && !w.isHost(addr)
+	})
 }
 
 // Check returns nil if the kernel judges the packets of a Pod by its policies.
 func (w *worker) Check(_ context.Context, a cni.Attachment) error {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	for _, addr := range a.Addresses {
-		if key, _ := w.compiler.Owner(addr); key != podOf(&a) {
-			return fmt.Errorf("the kernel has no rules of the Pod for %s", addr)
-		}
+	if err := w.admits(); err != nil {
+		return err
+	}
+	if !w.knows(&a) {
+		return fmt.Errorf("the kernel has no rules of pod %s for its addresses", podOf(&a))
 	}
 	return nil
 }
@@ -58,41 +87,43 @@ func (w *worker) Check(_ context.Context, a cni.Attachment) error {
 // ask has the worker's goroutine do what a request says, and returns the result.
 func (w *worker) ask(ctx context.Context, r *request) error {
 	r.ctx, r.done = ctx, make(chan error, 1)
+	w.queueMu.Lock()
+	w.queue = append(w.queue, r)
+	w.queueMu.Unlock()
 	select {
-	case w.requests <- r:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case w.wake <- struct{}{}:
+	default:
 	}
 	select {
 	case err := <-r.done:
 		return err
 	case <-ctx.Done():
-		if err := w.admits(); err != nil {
-			return err
-		}
-		return errors.Join(errNotSeen, context.Cause(ctx))
 	}
-}
-
-// takeAll takes a request, and those that wait behind it: one transaction is for all.
-func (w *worker) takeAll(r *request) {
-	for {
-		w.take(r)
-		select {
-		case r = <-w.requests:
-		default:
-			return
-		}
+	if err := w.admits(); err != nil {
+		return err
 	}
-}
-
-func (w *worker) take(r *request) {
-	w.waiting = append(w.waiting, r)
 	if r.release {
-		w.detach(r.attachment)
-	} else {
-		w.attach(r.attachment)
+		return context.Cause(ctx)
 	}
+	return errors.Join(errNotSeen, context.Cause(ctx))
+}
+
+// takeAll takes all requests: one transaction is for all. Those for which nobody waits any more are
+// forgotten.
+func (w *worker) takeAll() {
+	w.waiting = slices.DeleteFunc(w.waiting, func(r *request) bool { return r.ctx.Err() != nil })
+	w.queueMu.Lock()
+	all := w.queue
+	w.queue = nil
+	w.queueMu.Unlock()
+	for _, r := range all {
+		if r.release {
+			w.detach(r.attachment)
+		} else {
+			w.attach(r.attachment)
+		}
+	}
+	w.waiting = append(w.waiting, all...)
 }
 
 // attach gives a Pod the addresses of an attachment.
@@ -150,14 +181,12 @@ func (w *worker) answer() {
 	w.waiting = left
 }
 
-// knows reports whether the model has a Pod, by whose labels it is judged. Its UID differs if it is the
-// mirror of a static Pod, or another Pod of the name, which is being deleted then.
-func (w *worker) knows(a *cni.Attachment) (known bool) {
-	w.cfg.Store.View(func(v *cluster.View) {
-		p := v.Pod(podOf(a))
-		known = p != nil && (a.UID == "" || a.UID == p.UID || !p.Deleting && !p.Finished)
-	})
-	return known
+// knows reports whether the kernel's rules for the addresses are those of the Pod's own policies, of the
+// model that was compiled last.
+func (w *worker) knows(a *cni.Attachment) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.compiler.Admits(podOf(a), a.UID, a.Addresses)
 }
 
 func podOf(a *cni.Attachment) cluster.Key { return cluster.Key{Namespace: a.Namespace, Name: a.Name} }

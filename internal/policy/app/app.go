@@ -12,15 +12,16 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/policy/cni"
+	"portolan.dev/portolan/internal/policy/cni/attach"
 	"portolan.dev/portolan/internal/policy/cni/conflist"
 	"portolan.dev/portolan/internal/policy/droplog"
 	"portolan.dev/portolan/internal/policy/flows"
@@ -67,7 +69,7 @@ type Policy struct {
 	worker   *worker
 	gate     *fqdn.Gate
 	log      *droplog.Log
-	flows    *flows.Cutter // nil if flows go on, and before Bind
+	flows    *flows.Cutter // nil before Bind
 	plugin   *cni.Server   // nil without a socket, and while another process programs the table
 
 	mu      sync.Mutex // guards the fields below
@@ -132,13 +134,12 @@ func (p *Policy) Bind(context.Context) (serving []any, err error) {
 	if err != nil {
 		return nil, withCure(err)
 	}
-	p.worker.table, p.metrics.counters = table, table.Counters
-	if p.settings.Cut {
-		p.flows = flows.New(flows.Config{
-			Denied: p.worker.denied, Cut: table.Cut, Uncut: table.Uncut, CutTime: nft.CutTime,
-			Passed: p.metrics.passed, Log: p.cfg.Log,
-		})
-	}
+	p.worker.table = table
+	p.metrics.read(table.Counters)
+	p.flows = flows.New(flows.Config{
+		Denied: p.worker.denied, Cut: table.Cut, Uncut: table.Uncut, CutTime: nft.CutTime,
+		Passed: p.metrics.passed, Log: p.cfg.Log,
+	})
 	return []any{"node", p.cfg.Node, "table", p.settings.Table, "socket", p.settings.Socket}, nil
 }
 
@@ -191,7 +192,7 @@ func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 func (p *Policy) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	owned := make(chan struct{})
-	var lock net.Listener // until nothing is programmed any more
+	var lock *os.File // until nothing is programmed any more
 	group.Go(func() (err error) {
 		if lock, err = p.own(running); lock == nil {
 			return err
@@ -208,9 +209,7 @@ func (p *Policy) Run(ctx context.Context) error {
 		return p.plugin.Run(running)
 	})
 	group.Go(func() error { return p.worker.run(running, owned) })
-	if p.flows != nil {
-		group.Go(func() error { return p.flows.Run(running) })
-	}
+	group.Go(func() error { return p.flows.Run(running) })
 	group.Go(func() error { return p.gate.Run(running) })
 	group.Go(func() error { return p.log.Run(running) })
 	if p.cfg.Find != nil {
@@ -244,24 +243,29 @@ const standbyRemark = "another process programs the table of policies; this one 
 const ownInterval = 20 * time.Millisecond
 
 // own waits until no other process programs the table, and returns what shows others that this one does;
-// nil if ctx is done before. It is a name of the table's network namespace that goes with the process
-// (unix(7), "abstract").
-func (p *Policy) own(ctx context.Context) (net.Listener, error) {
+// nil if ctx is done before. It is a lock that goes with the process, of a file beside the socket.
+func (p *Policy) own(ctx context.Context) (*os.File, error) {
+	dir := filepath.Dir(cmp.Or(p.settings.Socket, attach.DefaultSocket))
+	err := os.MkdirAll(dir, 0o755)
+	var lock *os.File
+	if err == nil {
+		lock, err = os.OpenFile(filepath.Join(dir, p.settings.Table+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock of the table of policies: %w", err)
+	}
 	for {
-		lock, err := new(net.ListenConfig).Listen(ctx, "unix", "@portolan/policy/"+p.settings.Table)
-		switch {
-		case err == nil:
+		switch locked, err := tryLock(lock); {
+		case err != nil:
+			return nil, errors.Join(fmt.Errorf("lock of the table of policies: %w", err), lock.Close())
+		case locked:
 			p.setStandby(false)
 			return lock, nil
-		case ctx.Err() != nil:
-			return nil, nil
-		case !errors.Is(err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("lock of the table of policies: %w", err)
 		}
 		p.setStandby(true)
 		select {
 		case <-ctx.Done():
-			return nil, nil
+			return nil, lock.Close()
 		case <-time.After(ownInterval):
 		}
 	}

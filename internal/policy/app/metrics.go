@@ -26,21 +26,28 @@ type policyMetrics struct {
 	cut      prometheus.Counter
 	passes   prometheus.Histogram
 
-	// These are read when metrics are collected; counters is nil before Bind.
-	stats    func() plan.Stats
-	names    func() fqdn.Stats
-	lines    func() droplog.Stats
-	counters func() ([]nft.Counter, error)
+	// These are read when metrics are collected.
+	stats func() plan.Stats
+	names func() fqdn.Stats
+	lines func() droplog.Stats
 
-	mu      sync.Mutex // guards the fields below
-	packets map[packetLabels]uint64
-	last    map[nft.Prefix]uint64 // the kernel's counts of packets
+	mu       sync.Mutex                    // guards the fields below
+	counters func() ([]nft.Counter, error) // nil before Bind
+	packets  map[packetLabels]uint64
+	last     map[nft.Prefix]uint64 // the kernel's counts of packets
 }
 
 // packetLabels are the labels of the metric of packets.
 type packetLabels struct {
 	direction ruleset.Direction
 	event     nft.Event
+}
+
+// read has metrics count packets by the kernel's counters.
+func (m *policyMetrics) read(counters func() ([]nft.Counter, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counters = counters
 }
 
 // countPackets returns how many packets met rules that log since the start: what the kernel counts goes
@@ -53,7 +60,7 @@ func (m *policyMetrics) countPackets() map[packetLabels]uint64 {
 	}
 	all, err := m.counters()
 	if err != nil {
-		return m.packets // there is no table yet, or the kernel has no answer
+		return maps.Clone(m.packets) // there is no table yet, or the kernel has no answer
 	}
 	now := make(map[nft.Prefix]uint64)
 	for _, c := range all {

@@ -45,6 +45,7 @@ type worker struct {
 	watching sync.WaitGroup
 	stop     context.CancelFunc  // of watching; nil if nothing watches
 	loaded   chan struct{}       // closed when the kernel has the policies for the first time
+	ended    bool                // flows of Pods that ended before this process began are deleted
 	domains  map[string][]string // of the sets that the kernel has
 	admissions
 
@@ -61,7 +62,7 @@ type worker struct {
 type kernelTable interface {
 	Sync(ruleset.Ruleset) error
 	Apply(ruleset.Ruleset, *ruleset.Delta) error
-	Assume(resolved []string)
+	Assume(ruleset.Ruleset)
 	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
 	Cut([]ruleset.Flow) error
 	Uncut([]ruleset.Flow) error
@@ -101,8 +102,8 @@ func (w *worker) run(ctx context.Context, owned <-chan struct{}) error {
 			owned = nil
 			w.attachRecorded()
 		case <-feed.Ready():
-		case r := <-w.requests:
-			w.takeAll(r)
+		case <-w.wake:
+			w.takeAll()
 		case <-look.C:
 			w.lookAtAddresses()
 			continue
@@ -171,7 +172,7 @@ func (w *worker) standBy(c cluster.Changes) {
 	}
 	w.lookAtPods(true, delta)
 	domains, _ := w.domainsNow(true, delta)
-	w.table.Assume(slices.Collect(maps.Keys(domains)))
+	w.table.Assume(w.compiler)
 	w.gate.Update(domains)
 }
 
@@ -211,6 +212,11 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error
 	if stale || !delta.Empty() {
 		w.metrics.programmed(stale, time.Since(begin), err)
 	}
+	if err == nil && !w.ended { // before Pods are admitted, whose addresses may be those of ended ones
+		if err = w.forgetEnded(); err == nil {
+			w.ended = true
+		}
+	}
 	if w.record(err) {
 		stats := w.stats()
 		w.cfg.Log.Info("the kernel has the policies of the cluster", "pods", stats.Local, "chains", stats.Chains,
@@ -222,7 +228,7 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error
 		return err
 	}
 	w.answer()
-	if w.flows != nil && (stale || !delta.Empty()) {
+	if w.settings.Cut && w.flows != nil && (stale || !delta.Empty()) {
 		w.flows.Changed()
 	}
 	return nil
@@ -264,8 +270,12 @@ func (w *worker) lookAtAddresses() {
 		return
 	}
 	w.mu.Lock()
+	changed := !slices.Equal(addrs, w.hosts)
 	w.hosts = addrs
 	w.mu.Unlock()
+	if changed && w.settings.Cut && w.flows != nil {
+		w.flows.Changed() // what the node sends itself is not judged
+	}
 }
 
 // denied returns those of some flows that the policies do not allow, by their places. What the node
@@ -282,17 +292,18 @@ func (w *worker) denied(all []ruleset.Flow) (some []int) {
 			Source: client, Destination: server, Protocol: f.Protocol, DestinationPort: f.Server.Port(),
 			ToNode: w.isHost(server),
 		}, w.resolved)
-		if !verdict.Allowed {
+		if !verdict.Allowed && verdict.Denial.Reason != ruleset.ReasonNoPod { // what is of no Pod is forgotten when it ends
 			some = append(some, i)
 		}
 	}
 	return some
 }
 
-// isHost reports whether an address is the node's own.
+// isHost reports whether an address is the node's own. The caller must hold mu, or be the goroutine of run.
+// Packets with an address of a link are not forwarded (RFC 4291, section 2.5.6).
 func (w *worker) isHost(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(w.hosts, a, netip.Addr.Compare)
-	return found || a.IsLoopback()
+	return found || a.IsLoopback() || a.Is6() && a.IsLinkLocalUnicast()
 }
 
 // resolved reports whether an address was an answer for a name of a set. Such addresses expire, but

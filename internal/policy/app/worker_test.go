@@ -59,7 +59,7 @@ func (f *fakeTable) Apply(rs ruleset.Ruleset, _ *ruleset.Delta) error {
 	return f.program(rs)
 }
 
-func (f *fakeTable) Assume([]string) {}
+func (f *fakeTable) Assume(ruleset.Ruleset) {}
 
 func (f *fakeTable) AddResolved(string, []netip.Addr, time.Duration) error { return nil }
 
@@ -226,8 +226,8 @@ func TestAdmitWaits(t *testing.T) {
 // TestAdmitKnowsPods verifies which Pod of the model counts as that of an attachment.
 func TestAdmitKnowsPods(t *testing.T) {
 	t.Parallel()
-	deleting := webPod("u1")
-	deleting.Deleting = true
+	deleting, mirror, elsewhere := webPod("u1"), webPod("u1"), webPod("u1")
+	deleting.Deleting, mirror.StaticUID, elsewhere.Node = true, "u2", "n2"
 	for claim, tt := range map[string]struct {
 		in   *cluster.Pod
 		uid  string
@@ -235,9 +235,10 @@ func TestAdmitKnowsPods(t *testing.T) {
 	}{
 		"the Pod":                         {webPod("u1"), "u1", true},
 		"a runtime that knows no UIDs":    {webPod("u1"), "", true},
-		"the mirror of a static Pod":      {webPod("u1"), "u2", true},
-		"the Pod of the name before this": {deleting, "u2", false},
+		"the mirror of a static Pod":      {mirror, "u2", true},
+		"the Pod of the name before this": {webPod("u1"), "u2", false},
 		"the Pod, which is deleted":       {deleting, "u1", true},
+		"a Pod of another node":           {elsewhere, "u1", false},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {

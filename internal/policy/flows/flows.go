@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -180,12 +181,45 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 	if judge(); len(denied) == 0 {
 		return 0, err
 	}
-	if failure := c.cfg.Cut(denied); failure != nil {
-		return 0, fmt.Errorf("cut %d flows: %w", len(denied), failure)
+	for i := 0; i < len(denied); i += maxCut {
+		end := min(i+maxCut, len(denied))
+		if failure := c.cfg.Cut(denied[i:end]); failure != nil {
+			return n, fmt.Errorf("cut %d flows: %w", end-i, failure)
+		}
+		c.hold(denied[i:end])
+		deleted, failure := t.Delete(family, gone[i:end])
+		if n += deleted; failure != nil {
+			return n, failure
+		}
 	}
-	c.hold(denied)
-	n, failure := t.Delete(family, gone)
-	return n, errors.Join(err, failure)
+	return n, err
+}
+
+// maxCut is how many flows are cut with one transaction.
+const maxCut = 4096
+
+// Forget deletes the entries of all flows of the addresses that match, whose Pods have ended: the next Pod
+// with an address is not to get what others still send to the one before. It returns how many there were.
+func (c *Cutter) Forget(match func(netip.Addr) bool) (n int, err error) {
+	t, err := c.open()
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
+		var gone []ctnetlink.Identity
+		err := t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
+			if match(e.Original.Source.Addr()) || match(e.Reply.Source.Addr()) || match(e.Original.Destination.Addr()) {
+				gone = append(gone, e.Identity())
+			}
+		})
+		deleted, failure := t.Delete(family, gone)
+		n += deleted
+		if err = errors.Join(err, failure); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // maxHeld bounds the flows that are remembered. Others stay cut until the kernel forgets them.
@@ -221,14 +255,13 @@ func (c *Cutter) release() error {
 			}
 		}
 	}
-	if len(allowed) == 0 {
-		return nil
-	}
-	if err := c.cfg.Uncut(allowed); err != nil {
-		return fmt.Errorf("allow %d flows again: %w", len(allowed), err)
-	}
-	for _, f := range allowed {
-		delete(c.held, f)
+	for some := range slices.Chunk(allowed, maxCut) {
+		if err := c.cfg.Uncut(some); err != nil {
+			return fmt.Errorf("allow %d flows again: %w", len(some), err)
+		}
+		for _, f := range some {
+			delete(c.held, f)
+		}
 	}
 	return nil
 }

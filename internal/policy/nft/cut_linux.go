@@ -17,7 +17,10 @@ func (t *Table) Cut(flows []ruleset.Flow) error { return t.editCut(addition, flo
 
 // Uncut takes back what Cut did.
 func (t *Table) Uncut(flows []ruleset.Flow) error {
-	for _, f := range flows { // one that has expired would fail a transaction of all
+	if err := t.editCut(deletion, flows); !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	for _, f := range flows { // one that has expired fails a transaction of all
 		if err := t.editCut(deletion, []ruleset.Flow{f}); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
@@ -31,12 +34,12 @@ func (t *Table) editCut(op operation, flows []ruleset.Flow) error {
 		family, elements := cutElements(f)
 		all[family] = append(all[family], elements...)
 	}
-	b := &batch{table: t.cfg.Name}
-	for f, elements := range all {
-		b.edit(op, setCut+f.suffix, elements)
-	}
 	t.resolved.mu.Lock()
 	defer t.resolved.mu.Unlock()
+	b := &batch{table: t.cfg.Name}
+	for _, f := range t.resolved.families { // no Pod has flows of others
+		b.edit(op, setCut+f.suffix, all[f])
+	}
 	if err := t.commitBeside(b); err != nil {
 		return tableError(t.cfg.Name, err)
 	}

@@ -438,10 +438,17 @@ func (r *resolved) forget(sets []string) {
 	}
 }
 
-// Assume has AddResolved try sets of kind Resolved of a table that another process programs.
-func (t *Table) Assume(resolved []string) {
-	for _, name := range resolved {
-		t.resolved.know(name)
+// Assume has AddResolved take the sets of kind Resolved of rs for those of the kernel, whose table another
+// process programs.
+func (t *Table) Assume(rs ruleset.Ruleset) {
+	t.resolved.mu.Lock()
+	defer t.resolved.mu.Unlock()
+	t.resolved.families = familiesOf(rs)
+	clear(t.resolved.sets)
+	for name, s := range rs.Sets() {
+		if s.Kind == ruleset.Resolved {
+			t.resolved.sets[name] = struct{}{}
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ func (*Table) Apply(ruleset.Ruleset, *ruleset.Delta) error { return errNotLinux 
 func (*Table) AddResolved(string, []netip.Addr, time.Duration) error { return errNotLinux }
 
 // Assume does nothing.
-func (*Table) Assume([]string) {}
+func (*Table) Assume(ruleset.Ruleset) {}
 
 // Cut fails.
 func (*Table) Cut([]ruleset.Flow) error { return errNotLinux }

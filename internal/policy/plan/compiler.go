@@ -119,6 +119,16 @@ func (c *Compiler) Owner(addr netip.Addr) (cluster.Key, bool) {
 	return p.key, true
 }
 
+// Admits reports whether addresses that SetLocal reported are judged by the policies of their Pod: the
+// model has it on this node, with the UID unless that is empty.
+func (c *Compiler) Admits(key cluster.Key, uid string, addrs []netip.Addr) bool {
+	return !slices.ContainsFunc(addrs, func(addr netip.Addr) bool {
+		p := c.holders[addr]
+		return p == nil || p.key != key || p.source == nil || p.local == nil ||
+			uid != "" && uid != p.source.UID && uid != p.source.StaticUID
+	})
+}
+
 // Locals yields the Pods that SetLocal reported, with their addresses.
 func (c *Compiler) Locals() iter.Seq2[cluster.Key, []netip.Addr] { return maps.All(c.reports) }
 

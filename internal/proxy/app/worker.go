@@ -441,5 +441,6 @@ func (w *worker) lookAtAddresses() {
 		w.cfg.Log.Warn("the addresses of the node cannot be read; the last known ones are used", "err", err)
 		return
 	}
-	w.addrs = addrs
+	// Those of links alone come and go with Pods.
+	w.addrs = slices.DeleteFunc(addrs, netip.Addr.IsLinkLocalUnicast)
 }

@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// All returns the addresses of the host's interfaces, sorted, without those of links alone, which come
-// and go with Pods.
+// All returns the addresses of the host's interfaces, sorted.
 func All() ([]netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -17,8 +16,8 @@ func All() ([]netip.Addr, error) {
 	var all []netip.Addr
 	for _, a := range addrs {
 		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && !prefix.Addr().IsLinkLocalUnicast() {
-			all = append(all, prefix.Addr().Unmap())
+		if err == nil {
+			all = append(all, prefix.Addr().Unmap().WithZone(""))
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)

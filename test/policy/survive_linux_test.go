@@ -123,8 +123,9 @@ func TestChanges(t *testing.T) {
 	// The UID of a static Pod is not that of its mirror.
 	static := s.newPod("static", app("web"), netip.MustParseAddr("10.244.1.7"))
 	s.Attach(t, static)
-	mirror := static.Pod
-	static.Pod = mirror.DeepCopy()
+	mirror := static.Pod.DeepCopy()
+	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "of-the-kubelet", "kubernetes.io/config.hash": "of-the-kubelet"}
+	s.API.Put(mirror)
 	static.UID = "of-the-kubelet"
 	s.Add(t, static)
 	static.Pod = mirror

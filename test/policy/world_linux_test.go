@@ -35,6 +35,19 @@ func onNode(t *testing.T) *world {
 	return &world{agent}
 }
 
+// prepare is onNode for an agent with these parts and further sections of its configuration. The test
+// starts it.
+func prepare(t *testing.T, parts, sections string) *world {
+	t.Helper()
+	agent := policytest.Prepare(
+		t, parts, sections, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}, theNode("10.244.1.0/24"),
+	)
+	if agent == nil {
+		return nil
+	}
+	return &world{agent}
+}
+
 // theNode is the Node with these ranges.
 func theNode(podCIDRs ...string) *corev1.Node {
 	return &corev1.Node{

@@ -39,7 +39,10 @@ const binary = "PORTOLAN_TEST_BINARY"
 type Agent struct {
 	API *apitest.Server
 
-	program, kubeconfig, config, socket string
+	// Program is the file of the program.
+	Program string
+
+	parts, kubeconfig, config, socket string
 
 	mu      sync.Mutex // guards the fields below
 	process *exec.Cmd  // nil after Stop
@@ -48,10 +51,24 @@ type Agent struct {
 	number  int // of the last Pod
 }
 
+// Admin is the agent's admin address.
+const Admin = "127.0.0.1:9153"
+
 // OnNode runs the test in the namespaces of a node with an agent, whose API server has these objects; one
 // must be the Node. It returns nil outside of them. The agent ends with the test, which prints its log if
 // it fails.
 func OnNode(t *testing.T, objects ...metav1.Object) *Agent {
+	t.Helper()
+	a := Prepare(t, "policy", "", objects...)
+	if a != nil {
+		a.Start(t)
+	}
+	return a
+}
+
+// Prepare is OnNode for an agent with these parts and further sections of its configuration. The test
+// starts it.
+func Prepare(t *testing.T, parts, sections string, objects ...metav1.Object) *Agent {
 	t.Helper()
 	if os.Getenv(binary) == "" {
 		file, err := program.Build(t.Context(), program.Options{})
@@ -63,14 +80,13 @@ func OnNode(t *testing.T, objects ...metav1.Object) *Agent {
 	}
 	dir := t.TempDir()
 	a := &Agent{
-		API: apitest.New(t), program: os.Getenv(binary), config: filepath.Join(dir, "portolan.yaml"),
+		API: apitest.New(t), Program: os.Getenv(binary), parts: parts, config: filepath.Join(dir, "portolan.yaml"),
 		socket: filepath.Join(dir, "cni.sock"), log: new(agentLog),
 	}
 	a.kubeconfig = a.API.Kubeconfig(t)
-	text := fmt.Sprintf("{policy: {cni: {socket: %s}}, admin: {listen: '127.0.0.1:9153'}}", a.socket)
+	text := fmt.Sprintf("policy: {cni: {socket: %s}}\nadmin: {listen: '%s'}\n%s\n", a.socket, Admin, sections)
 	must(t, os.WriteFile(a.config, []byte(text), 0o600))
 	a.API.Put(objects...)
-	a.Start(t)
 	t.Cleanup(func() {
 		a.Stop()
 		if t.Failed() {
@@ -129,7 +145,7 @@ func (l *agentLog) Write(p []byte) (int, error) {
 // spawn starts an agent.
 func (a *Agent) spawn(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(a.program, "node", "--parts", "policy", "--kubeconfig", a.kubeconfig, "--config", a.config)
+	cmd := exec.Command(a.Program, "node", "--parts", a.parts, "--kubeconfig", a.kubeconfig, "--config", a.config)
 	cmd.Env = append(os.Environ(), "NODE_NAME="+Node)
 	cmd.Stdout, cmd.Stderr = a.log, a.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -164,7 +180,7 @@ func (a *Agent) Stop() {
 func (a *Agent) call(t *testing.T, command string, p *Pod) error {
 	t.Helper()
 	conf := map[string]any{"cniVersion": "1.1.0", "name": "pods", "type": "portolan", "socket": a.socket}
-	environment := []string{"CNI_COMMAND=" + command, "CNI_PATH=" + filepath.Dir(a.program)}
+	environment := []string{"CNI_COMMAND=" + command, "CNI_PATH=" + filepath.Dir(a.Program)}
 	if p != nil {
 		conf["prevResult"] = p.result()
 		environment = append(environment, p.environment()...)
@@ -173,7 +189,7 @@ func (a *Agent) call(t *testing.T, command string, p *Pod) error {
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, a.program)
+	cmd := exec.CommandContext(ctx, a.Program)
 	cmd.Env, cmd.Stdin = environment, bytes.NewReader(text)
 	out, err := cmd.Output()
 	if err != nil {

@@ -47,7 +47,7 @@ func newUpstream(t *testing.T) *upstreamServer {
 		[]netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}, netip.MustParsePrefix("192.0.2.53/24"))}
 	must(t, namespace.IP("route add 198.18.0.0/16 via 192.0.2.53"))
 	must(t, s.network.Do(func() error { return namespace.IP("route add local 198.18.0.0/16 dev lo") }))
-	serve(t, &pod{network: s.network})
+	serve(t, &pod{Network: s.network})
 	var conn net.PacketConn
 	must(t, s.network.Do(func() (err error) {
 		conn, err = net.ListenPacket("udp4", upstream)
@@ -74,7 +74,7 @@ func (s *upstreamServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 
 // lookUp asks a server for the address of a name, from a Pod.
 func lookUp(p *pod, server, name string, patience time.Duration) (addr netip.Addr, err error) {
-	err = p.network.Do(func() error {
+	err = p.Network.Do(func() error {
 		conn, err := net.Dial("udp", server)
 		if err != nil {
 			return err
@@ -152,8 +152,8 @@ func TestDomains(t *testing.T) {
 		}}},
 	})
 	byAnnotation.Annotations = map[string]string{cluster.AnnotationEgressDomains: "*.example.test"}
-	w.api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, byTiers("tiered"), byAnnotation)
-	w.start(t)
+	w.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, byTiers("tiered"), byAnnotation)
+	w.Start(t)
 	for i, name := range []string{"tiered", "annotated"} {
 		p := w.launch(t, name, app(name), "10.244.1."+strconv.Itoa(10+i))
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/droplog"
+	"portolan.dev/portolan/test/policy/policytest"
 )
 
 // TestLog verifies that packets that a policy denies, or would deny if it were not in audit mode, are printed
@@ -26,14 +27,14 @@ func TestLog(t *testing.T) {
 	audited := onlyFrom("cache", "web")
 	audited.Annotations = map[string]string{cluster.AnnotationAudit: "true"}
 	audited.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
-	s.api.Put(audited)
+	s.API.Put(audited)
 	cache := s.launch(t, "cache", app("cache"), "10.244.1.6")
 	serve(t, cache)
-	if err := dial(s.web, netip.AddrPortFrom(cache.addr, port)); err != nil {
+	if err := dial(s.web, netip.AddrPortFrom(cache.Addr(), port)); err != nil {
 		t.Errorf("a connection that an audited policy allows: %v", err)
 	}
 	until(t, "the policy in audit mode counts", func() bool {
-		if err := dial(s.other, netip.AddrPortFrom(cache.addr, port)); err != nil {
+		if err := dial(s.other, netip.AddrPortFrom(cache.Addr(), port)); err != nil {
 			t.Fatalf("a connection that an audited policy would deny: %v", err)
 		}
 		return packets(t, "audit") > 0
@@ -70,7 +71,7 @@ func TestLog(t *testing.T) {
 		}
 	}
 	before := packets(t, "audit")
-	if err := dial(s.other, netip.AddrPortFrom(cache.addr, port)); err != nil {
+	if err := dial(s.other, netip.AddrPortFrom(cache.Addr(), port)); err != nil {
 		t.Error(err)
 	}
 	if n := packets(t, "audit") - before; n != 1 {
@@ -81,7 +82,7 @@ func TestLog(t *testing.T) {
 // printed returns what `portolan policy log` prints of the agent's log.
 func (w *world) printed(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), w.program, "policy", "log", "-o", "json", "--admin", admin).Output()
+	out, err := exec.CommandContext(t.Context(), w.Program, "policy", "log", "-o", "json", "--admin", policytest.Admin).Output()
 	must(t, err)
 	return string(out)
 }
@@ -89,7 +90,7 @@ func (w *world) printed(t *testing.T) string {
 // packets returns the agent's count of packets of ingress with an event.
 func packets(t *testing.T, event string) (n int) {
 	t.Helper()
-	response, err := http.Get("http://" + admin + "/metrics") // the whole process is in the node's network
+	response, err := http.Get("http://" + policytest.Admin + "/metrics") // the whole process is in the node's network
 	must(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)

@@ -302,3 +302,37 @@ func TestTakesOver(t *testing.T) {
 		t.Errorf("the agents repaired each other's table %d times", n)
 	}
 }
+
+// TestAddressUsedAgain has a Pod end to which a client still sends, and another one get its address, which
+// the client may not reach.
+func TestAddressUsedAgain(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	s.API.Put(onlyFrom("closed", "nobody"))
+	const addr = "10.244.1.6"
+	open := s.launch(t, "open", app("open"), addr)
+	conn := listenUDP(t, open, port)
+	first := count(conn, s.other.Addr())
+	client := listenUDP(t, s.other, 0)
+	defer send(client, netip.AddrPortFrom(open.Addr(), port))()
+	go func() { // an answer makes the flow an established one
+		for range 100 {
+			_, _ = conn.WriteToUDPAddrPort([]byte("!"), netip.AddrPortFrom(s.other.Addr(), uint16(client.LocalAddr().(*net.UDPAddr).Port)))
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	until(t, "the client reaches the first Pod", func() bool { return first.Load() > 200 })
+	conn.Close()
+	s.Remove(t, open)
+	closed := s.newPod("closed", app("closed"), netip.MustParseAddr(addr))
+	s.Attach(t, closed)
+	second := count(listenUDP(t, closed, port), s.other.Addr())
+	s.Add(t, closed)
+	s.Run(closed)
+	time.Sleep(500 * time.Millisecond) // in which the client sends
+	if n := second.Load(); n > 0 {
+		t.Errorf("%d packets of a client of the Pod before reached one that it may not reach", n)
+	}
+}

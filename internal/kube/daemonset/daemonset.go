@@ -111,8 +111,12 @@ func (d *DaemonSet) stays(there *appsv1.DaemonSet) bool {
 	return annotated && there.DeletionTimestamp == nil
 }
 
-// attemptPause is the time between two questions of Removed.
-const attemptPause = 500 * time.Millisecond
+// attemptPause is the time between two questions of Removed, and refusals how many answers that refuse one say
+// that it was removed: a role that is replaced is gone for a moment.
+const (
+	attemptPause = 500 * time.Millisecond
+	refusals     = 6
+)
 
 // Removed reports whether the DaemonSet, which Find has found, has been removed since. It asks until there is an
 // answer, or ctx is done, which is an error. Without the right to read it any more it counts as removed: whoever
@@ -122,13 +126,19 @@ func (d *DaemonSet) Removed(ctx context.Context) (bool, error) {
 	if !d.found.Load() {
 		return false, nil
 	}
-	for {
+	for refused := 0; ; {
 		there, err := d.get(ctx)
 		switch {
 		case err == nil:
 			return !d.stays(there), nil
-		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		case apierrors.IsNotFound(err):
 			return true, nil
+		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+			if refused++; refused == refusals {
+				return true, nil
+			}
+		default:
+			refused = 0
 		}
 		if !sleep(ctx, attemptPause) {
 			return false, err

@@ -134,7 +134,8 @@ func (w *Workload) SpecPath() string {
 
 func (p *Pod) equal(o *Pod) bool {
 	return p.Key == o.Key && p.Finished == o.Finished && p.Pending == o.Pending && p.Deleting == o.Deleting &&
-		p.Node == o.Node && p.Ready == o.Ready && p.UID == o.UID && p.StaticUID == o.StaticUID && p.Simulated == o.Simulated &&
+		p.Node == o.Node && p.Ready == o.Ready && p.UID == o.UID && p.StaticUID == o.StaticUID &&
+		p.Simulated == o.Simulated &&
 		reflect.DeepEqual(p.Owner, o.Owner) && slices.Equal(p.IPs, o.IPs) &&
 		maps.Equal(p.Labels, o.Labels) && slices.Equal(p.Unmet, o.Unmet) &&
 		(p.Spec == o.Spec || reflect.DeepEqual(p.Spec, o.Spec))

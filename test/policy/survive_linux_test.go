@@ -79,7 +79,11 @@ func TestSurvives(t *testing.T) {
 
 	for _, harm := range []string{"delete table inet " + table, "flush table inet " + table, "flush ruleset"} {
 		nft(t, harm)
-		until(t, "the table is repaired after "+harm, func() bool { return dial(s.other, s.at()) != nil && ruleset(t) == before })
+		until(
+			t,
+			"the table is repaired after "+harm,
+			func() bool { return dial(s.other, s.at()) != nil && ruleset(t) == before },
+		)
 		s.holds(t, "after "+harm)
 	}
 
@@ -98,7 +102,11 @@ func TestChanges(t *testing.T) {
 	}
 	reach := func(p *pod, to netip.AddrPort, allowed bool, when string) {
 		t.Helper()
-		until(t, fmt.Sprintf("%s reaches %s: %t, %s", p.Name, to, allowed, when), func() bool { return (dial(p, to) == nil) == allowed })
+		until(
+			t,
+			fmt.Sprintf("%s reaches %s: %t, %s", p.Name, to, allowed, when),
+			func() bool { return (dial(p, to) == nil) == allowed },
+		)
 	}
 	other := s.other.DeepCopy()
 	other.Labels = app("web")
@@ -123,8 +131,11 @@ func TestChanges(t *testing.T) {
 	// The UID of a static Pod is not that of its mirror.
 	static := s.newPod("static", app("web"), netip.MustParseAddr("10.244.1.7"))
 	s.Attach(t, static)
-	mirror := static.Pod.DeepCopy()
-	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "of-the-kubelet", "kubernetes.io/config.hash": "of-the-kubelet"}
+	mirror := static.DeepCopy()
+	mirror.Annotations = map[string]string{
+		corev1.MirrorPodAnnotationKey: "of-the-kubelet",
+		"kubernetes.io/config.hash":   "of-the-kubelet",
+	}
 	s.API.Put(mirror)
 	static.UID = "of-the-kubelet"
 	s.Add(t, static)
@@ -267,7 +278,10 @@ func ruleset(t *testing.T) string {
 	if err != nil {
 		return err.Error()
 	}
-	words := strings.FieldsFunc(passing.ReplaceAllString(string(out), ""), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	words := strings.FieldsFunc(
+		passing.ReplaceAllString(string(out), ""),
+		func(r rune) bool { return r == ',' || unicode.IsSpace(r) },
+	)
 	slices.Sort(words)
 	return strings.Join(words, "\n")
 }
@@ -319,7 +333,10 @@ func TestAddressUsedAgain(t *testing.T) {
 	defer send(client, netip.AddrPortFrom(open.Addr(), port))()
 	go func() { // an answer makes the flow an established one
 		for range 100 {
-			_, _ = conn.WriteToUDPAddrPort([]byte("!"), netip.AddrPortFrom(s.other.Addr(), uint16(client.LocalAddr().(*net.UDPAddr).Port)))
+			_, _ = conn.WriteToUDPAddrPort(
+				[]byte("!"),
+				netip.AddrPortFrom(s.other.Addr(), uint16(client.LocalAddr().(*net.UDPAddr).Port)),
+			)
 			time.Sleep(time.Millisecond)
 		}
 	}()

@@ -9,11 +9,9 @@ var Keys = key.Table{
 		Description: "NetworkPolicies and ClusterNetworkPolicies of a node, the part `policy` of `portolan node`. " +
 			"See policy.md.",
 	},
-	{
-		Path:        "policy.table",
-		Restart:     []key.Condition{key.Always},
-		Description: "The name of the nftables table. Run `portolan cleanup` before it is changed: the old one stays in force.",
-	},
+	{Path: "policy.table", Restart: []key.Condition{key.Always},
+		Description: "The name of the nftables table. Run `portolan cleanup` before it is changed: " +
+			"the old one stays in force."},
 	{Path: "policy.existing", Values: []string{Cut, Keep}, Restart: []key.Condition{key.Always},
 		Description: "What becomes of connections that a change of policies forbids: `cut` ends them, " +
 			"`keep` lets them go on until they end."},

@@ -63,7 +63,7 @@ type Config struct {
 const (
 	DefaultMinTTL       = time.Minute
 	DefaultMaxTTL       = 24 * time.Hour
-	DefaultHoldLimit    = 500 * time.Millisecond
+	DefaultHoldLimit    = 2 * time.Second
 	DefaultMaxPerName   = 256
 	DefaultMaxPerSet    = 16 << 10
 	DefaultMaxAddresses = 64 << 10

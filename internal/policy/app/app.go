@@ -211,7 +211,14 @@ func (p *Policy) Run(ctx context.Context) error {
 	group.Go(func() error { return p.worker.run(running, owned) })
 	group.Go(func() error { return p.flows.Run(running) })
 	group.Go(func() error { return p.gate.Run(running) })
-	group.Go(func() error { return p.log.Run(running) })
+	group.Go(func() error {
+		select {
+		case <-owned: // one process reads the group of the log
+			return p.log.Run(running)
+		case <-running.Done():
+			return nil
+		}
+	})
 	if p.cfg.Find != nil {
 		group.Go(func() error {
 			p.cfg.Find(running)

@@ -126,20 +126,20 @@ func (a *Agent) Replace(t *testing.T, meanwhile func()) {
 func (a *Agent) Log() string {
 	a.log.mu.Lock()
 	defer a.log.mu.Unlock()
-	return a.log.String()
+	return a.log.text.String()
 }
 
 // agentLog is what agents logged.
 type agentLog struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 // Write implements io.Writer.
 func (l *agentLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.Buffer.Write(p)
+	return l.text.Write(p)
 }
 
 // spawn starts an agent.

@@ -36,6 +36,7 @@ import (
 	"portolan.dev/portolan/internal/policy/flows"
 	"portolan.dev/portolan/internal/policy/fqdn"
 	"portolan.dev/portolan/internal/policy/nft"
+	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/support/budget"
 )
@@ -118,12 +119,7 @@ func (p *Policy) Accounts() []budget.Stats { return []budget.Stats{p.gate.Accoun
 func (p *Policy) Name() string { return "policy" }
 
 // Needs returns the kinds that rules are compiled from.
-func (p *Policy) Needs() []cluster.Kind {
-	return []cluster.Kind{
-		cluster.KindNetworkPolicy, cluster.KindClusterNetworkPolicy, cluster.KindPod, cluster.KindNamespace,
-		cluster.KindNode, cluster.KindService,
-	}
-}
+func (p *Policy) Needs() []cluster.Kind { return plan.Kinds() }
 
 // Bind finds out whether the kernel has what rules need. They change when the cluster is known, and no
 // other process programs them.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // The messages (linux/netfilter/nfnetlink_conntrack.h, enum cntl_msg_types).
@@ -85,11 +87,11 @@ func appendFilter(buf []byte, f *Filter) []byte {
 	if f.DestinationPort != 0 {
 		compare |= compareDestinationPort
 	}
-	buf, filter := openNested(buf, attrFilter)
-	buf = appendAttribute(buf, filterOriginal, binary.NativeEndian.AppendUint32(nil, compare))
-	closeNested(buf, filter)
+	buf, filter := nfnetlink.OpenNested(buf, attrFilter)
+	buf = nfnetlink.AppendAttribute(buf, filterOriginal, string(binary.NativeEndian.AppendUint32(nil, compare)))
+	nfnetlink.CloseNested(buf, filter)
 
-	buf, original := openNested(buf, attrOriginal)
+	buf, original := nfnetlink.OpenNested(buf, attrOriginal)
 	if compare&compareDestination != 0 {
 		buf = appendNested(buf, tupleIP, attribute{ipv4Destination, f.Destination.AsSlice()})
 	}
@@ -98,12 +100,11 @@ func appendFilter(buf []byte, f *Filter) []byte {
 		protocol = append(protocol, attribute{protocolDestinationPort, binary.BigEndian.AppendUint16(nil, f.DestinationPort)})
 	}
 	buf = appendNested(buf, tupleProtocol, protocol...)
-	closeNested(buf, original)
+	nfnetlink.CloseNested(buf, original)
 
 	if f.Translated {
-		status := binary.BigEndian.AppendUint32(nil, statusTranslated)
-		buf = appendAttribute(buf, attrStatus, status)
-		buf = appendAttribute(buf, attrStatusMask, status)
+		buf = nfnetlink.AppendUint32(buf, attrStatus, statusTranslated)
+		buf = nfnetlink.AppendUint32(buf, attrStatusMask, statusTranslated)
 	}
 	return buf
 }
@@ -112,11 +113,11 @@ func appendFilter(buf []byte, f *Filter) []byte {
 // another endpoint, its entry has another reply. Its ID may be the same: it is made of the entry's
 // place in memory and the original tuple.
 func (e *Entry) Identity() Identity {
-	buf := appendAttribute(nil, attrReply|unix.NLA_F_NESTED, e.reply)
+	buf := nfnetlink.AppendAttribute(nil, attrReply|unix.NLA_F_NESTED, string(e.reply))
 	if e.zone != nil {
-		buf = appendAttribute(buf, attrZone, e.zone)
+		buf = nfnetlink.AppendAttribute(buf, attrZone, string(e.zone))
 	}
-	return appendAttribute(buf, attrID, e.id)
+	return nfnetlink.AppendAttribute(buf, attrID, string(e.id))
 }
 
 // parse returns the entry with the attributes, and whether it is whole.
@@ -206,29 +207,14 @@ func each(data []byte) iter.Seq[attribute] {
 	}
 }
 
-func appendAttribute(buf []byte, kind uint16, value []byte) []byte {
-	buf = binary.NativeEndian.AppendUint16(buf, uint16(unix.SizeofNlAttr+len(value)))
-	buf = binary.NativeEndian.AppendUint16(buf, kind)
-	buf = append(buf, value...)
-	return append(buf, make([]byte, aligned(len(buf))-len(buf))...)
-}
-
 func appendNested(buf []byte, kind uint16, inner ...attribute) []byte {
-	buf, at := openNested(buf, kind)
+	buf, at := nfnetlink.OpenNested(buf, kind)
 	for _, a := range inner {
-		buf = appendAttribute(buf, a.kind, a.value)
+		buf = nfnetlink.AppendAttribute(buf, a.kind, string(a.value))
 	}
-	closeNested(buf, at)
+	nfnetlink.CloseNested(buf, at)
 	return buf
 }
-
-// openNested begins an attribute that has others in it, and closeNested ends it.
-func openNested(buf []byte, kind uint16) (_ []byte, at int) {
-	at = len(buf)
-	return appendAttribute(buf, kind|unix.NLA_F_NESTED, nil), at
-}
-
-func closeNested(buf []byte, at int) { binary.NativeEndian.PutUint16(buf[at:], uint16(len(buf)-at)) }
 
 func aligned(n int) int { return (n + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
 

@@ -153,3 +153,16 @@ func tracked(t *testing.T) (all []entry) {
 	}
 	return all
 }
+
+// TestHeldFlowsAreBounded verifies that flows that were cut take bounded memory.
+func TestHeldFlowsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := New(Config{CutTime: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	for i := range 2 * maxHeld {
+		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i >> 16)}), uint16(i))
+		c.hold([]ruleset.Flow{{Protocol: ruleset.TCP, Client: client, Server: at("10.244.2.9:80")}})
+	}
+	if n := len(c.held); n != maxHeld {
+		t.Errorf("%d flows are held, want %d", n, maxHeld)
+	}
+}

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,11 +54,33 @@ func (t *Table) removeBridges(f Family, of string) error {
 		return err
 	}
 	for _, name := range names {
-		if err := t.removeTable(f, name); err != nil {
+		if err := t.retire(f, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// retire removes a table that may serve. If it were deleted at once, a packet that is in its rules just
+// then would find its maps empty, but not its sets, and be refused. Therefore the table loses its hooks
+// first, and is deleted when no packet is in it any more.
+func (t *Table) retire(f Family, name string) error {
+	l := t.layout(f)
+	l.table = &nftables.Table{Name: name, Family: l.table.Family}
+	b := batch{name: name}
+	b.addTable(f, t.flags()|flagDormant)
+	if err := t.commit(&l, &b); err != nil && !errors.Is(err, unix.EOPNOTSUPP) { // it was made with other flags
+		return err
+	}
+	awaitPackets()
+	return t.remove(&l)
+}
+
+// awaitPackets returns when all packets that are being processed are done (membarrier(2)): they are
+// readers of RCU.
+func awaitPackets() {
+	const global = 1                                          // MEMBARRIER_CMD_GLOBAL
+	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0) // refused where CPUs run without ticks
 }
 
 // tables returns the names of the tables of a family that meet a condition, in order.

@@ -482,3 +482,32 @@ func elementsOf(t *testing.T, table string) string {
 	}
 	return all.String()
 }
+
+// TestBridgeLeft removes tables that a process left that was killed while it replaced its own. They
+// are asked first, as they are newer. Packets that are in them at that moment are served.
+func TestBridgeLeft(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	w.serve()
+	state := lastState()
+	table := w.table(nil)
+	w.sync(table, state)
+	var stops []func()
+	for i := range 3 {
+		for range 3 {
+			stops = append(stops, w.keepDialing(netip.AddrPortFrom(vip(0, i+1), 80), endpoint(0, i+1)))
+		}
+	}
+	const rounds = 40
+	for range rounds {
+		left := w.table(func(c *nft.Config) { c.Name = nft.DefaultName + nft.BridgeSuffix })
+		w.sync(left, state)
+		must(t, left.Close())
+		w.sync(table, state)
+	}
+	for _, stop := range stops {
+		stop()
+	}
+}

@@ -29,6 +29,7 @@ import (
 	"log/slog"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // DefaultName is the name of the table.
@@ -61,12 +62,12 @@ func (c Config) withDefaults() Config {
 var ErrUnknownSet = errors.New("no such set of resolved addresses")
 
 // Notice is what Watch reports. Sync repairs the table.
-type Notice uint8
+type Notice = nfnetlink.Notice
 
 // The notices.
 const (
-	Changed Notice = iota // another process changed the table
-	Lost                  // messages were lost: it may have
+	Changed = nfnetlink.Changed
+	Lost    = nfnetlink.Lost
 )
 
 // Counter is how many packets met a rule that logs, also those that were over the limit of the log.

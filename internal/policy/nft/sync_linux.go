@@ -34,7 +34,7 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 	if err := t.open(); err != nil {
 		return err
 	}
-	if err := t.listen(); err != nil {
+	if err := t.listener.Listen(); err != nil {
 		return err
 	}
 	s := &syncer{

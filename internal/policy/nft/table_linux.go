@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,11 +19,8 @@ import (
 // Table is the table of a node's policies. All methods are safe for concurrent use; AddResolved does
 // not wait for Apply.
 type Table struct {
-	cfg Config
-
-	ignoring sync.Mutex
-	listener *netlink.Conn // of Watch
-	ports    [2]uint32     // the port IDs of the sockets below
+	cfg      Config
+	listener nfnetlink.Listener
 
 	mu     sync.Mutex
 	socket *netlink.Conn // nil after an error
@@ -55,36 +53,45 @@ func (t *Table) Close() error {
 	defer t.resolved.mu.Unlock()
 	t.disconnect()
 	closeSocket(&t.resolved.socket)
-	t.ignoring.Lock()
-	defer t.ignoring.Unlock()
-	closeSocket(&t.listener)
+	t.listener.Close()
 	return nil
 }
 
 // open opens the socket of transactions, unless it is open.
 func (t *Table) open() (err error) {
 	if t.socket == nil {
-		t.socket, err = t.connect(&t.ports[0])
+		t.socket, err = t.connect(ofApply)
 	}
 	return err
 }
 
+// Places of own sockets, see nfnetlink.Listener.
+const (
+	ofApply = iota
+	ofAddResolved
+)
+
 // connect opens a socket whose changes Watch ignores.
-func (t *Table) connect(port *uint32) (*netlink.Conn, error) {
+func (t *Table) connect(place int) (*netlink.Conn, error) {
 	socket, err := dial()
 	if err != nil {
 		return nil, err
 	}
-	t.ignoring.Lock()
-	defer t.ignoring.Unlock()
-	if *port, err = nfnetlink.PortOf(socket); err == nil {
-		err = t.ignoreOwn()
-	}
-	if err != nil {
+	if err := t.listener.Ignore(socket, place); err != nil {
 		_ = socket.Close()
-		return nil, fmt.Errorf("netlink: %w", err)
+		return nil, err
 	}
 	return socket, nil
+}
+
+// Watch reports on notices, which has room for one, what other programs did to the table since the last Sync
+// began and from then on, until ctx is done; it returns nil then, and at once before the first Sync. After
+// an error, changes may have been missed: after the next Sync Watch can be called again.
+func (t *Table) Watch(ctx context.Context, notices chan<- Notice) error {
+	if err := t.listener.Watch(ctx, t.cfg.Name, notices); err != nil {
+		return tableError(t.cfg.Name, err)
+	}
+	return nil
 }
 
 // dial opens a socket with large buffers.
@@ -151,7 +158,13 @@ func (r *record) lacksFamily(rs ruleset.Ruleset, d *ruleset.Delta) bool {
 // begin begins a transaction.
 func (t *Table) begin() *transaction {
 	return &transaction{
-		batch: batch{table: t.cfg.Name}, socket: t.socket, divideAt: t.divideAt, committed: t.committed,
+		batch: batch{
+			table: t.cfg.Name,
+		},
+		socket:    t.socket,
+		listener:  &t.listener,
+		divideAt:  t.divideAt,
+		committed: t.committed,
 	}
 }
 
@@ -496,13 +509,13 @@ func (t *Table) addResolved(set string, addrs []netip.Addr, ttl time.Duration) e
 func (t *Table) commitBeside(b *batch) error {
 	r := &t.resolved
 	if r.socket == nil {
-		socket, err := t.connect(&t.ports[1])
+		socket, err := t.connect(ofAddResolved)
 		if err != nil {
 			return err
 		}
 		r.socket = socket
 	}
-	err := b.Commit(r.socket)
+	err := t.listener.Commit(&b.Batch, r.socket)
 	if err != nil {
 		closeSocket(&r.socket) // it may have more answers
 	}

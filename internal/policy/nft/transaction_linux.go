@@ -6,6 +6,7 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // bufferSize is the size of the socket's buffers, which a transaction must fit in: that of 700,000
@@ -20,7 +21,8 @@ const maxBatch = 4 << 20
 // are transactions of their own, so that at no time there is anything but the old and the new ruleset.
 type transaction struct {
 	batch
-	socket *netlink.Conn
+	socket   *netlink.Conn
+	listener *nfnetlink.Listener
 	// divideAt is how large it may become in octets before it is divided, about; 0 never divides it.
 	divideAt int
 	// committed is called after each transaction of one that was divided, unless it is nil.
@@ -44,7 +46,7 @@ func (x *transaction) divide() error {
 }
 
 func (x *transaction) commit() error {
-	err := x.Commit(x.socket)
+	err := x.listener.Commit(&x.Batch, x.socket)
 	x.Reset()
 	return err
 }

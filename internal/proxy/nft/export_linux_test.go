@@ -7,7 +7,7 @@ func (t *Table) Plain() *Table {
 }
 
 // Deafen has t keep hardly any message for Watch, after its first Sync.
-func (t *Table) Deafen() error { return t.listener.Load().SetReadBuffer(1) }
+func (t *Table) Deafen() error { return t.listener.SetReadBuffer(1) }
 
 // The names and numbers that tests need.
 const (

@@ -31,6 +31,7 @@ import (
 	"net/netip"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // DefaultName is the name of the tables.
@@ -83,12 +84,12 @@ func (f Family) String() string {
 }
 
 // Notice is what Watch reports. Sync repairs the tables.
-type Notice uint8
+type Notice = nfnetlink.Notice
 
 // The notices.
 const (
-	Changed Notice = iota // another process changed the tables
-	Lost                  // messages were lost: it may have
+	Changed = nfnetlink.Changed
+	Lost    = nfnetlink.Lost
 )
 
 // ErrOwned is wrapped when another process owns the table.

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -9,7 +10,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/nftables"
@@ -36,10 +36,9 @@ type Table struct {
 	conn     *nftables.Conn // nil when closed
 	socket   *netlink.Conn  // that of conn
 	families []*family
-	plain    bool          // the kernel has no tables that are owned and persist
-	probed   bool          // so plain is known
-	port     atomic.Uint32 // the port ID of socket
-	listener atomic.Pointer[netlink.Conn]
+	plain    bool // the kernel has no tables that are owned and persist
+	probed   bool // so plain is known
+	listener nfnetlink.Listener
 	// verified are the families whose table the socket owns and nobody changed.
 	verified map[Family]bool
 }
@@ -91,12 +90,10 @@ func (t *Table) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
-	port, err := nfnetlink.PortOf(t.socket)
-	if err != nil {
+	if err := t.listener.Ignore(t.socket, 0); err != nil {
 		_ = conn.CloseLasting()
-		return fmt.Errorf("netlink: %w", err)
+		return err
 	}
-	t.port.Store(port)
 	t.conn = conn
 	return nil
 }
@@ -107,9 +104,7 @@ func (t *Table) limit() error { return t.socket.SetDeadline(time.Now().Add(nfnet
 // Close closes the sockets. What is in the kernel stays. Watch must have returned.
 func (t *Table) Close() error {
 	t.disconnect()
-	if listener := t.listener.Swap(nil); listener != nil {
-		_ = listener.Close()
-	}
+	t.listener.Close()
 	return nil
 }
 
@@ -121,6 +116,13 @@ func (t *Table) disconnect() {
 	_ = t.conn.CloseLasting()
 	t.conn, t.socket = nil, nil
 	clear(t.verified)
+}
+
+// Watch reports on notices, which has room for one, what other programs did to the tables since the last Sync
+// began and from then on, until ctx is done; it returns nil then, and at once if the tables are owned. After
+// an error, changes may have been missed: after the next Sync Watch can be called again.
+func (t *Table) Watch(ctx context.Context, notices chan<- Notice) error {
+	return t.listener.Watch(ctx, t.cfg.Name, notices)
 }
 
 // Sync has the kernel hold s, whatever it holds, and returns how many elements it changed.
@@ -139,8 +141,10 @@ func (t *Table) Sync(s *frontend.State) (changed int, err error) {
 	if err := t.probe(); err != nil {
 		return 0, err
 	}
-	if err := t.listen(); err != nil {
-		return 0, err
+	if t.plain { // nobody else can change tables that are owned
+		if err := t.listener.Listen(); err != nil {
+			return 0, err
+		}
 	}
 	t.families = nil
 	for _, of := range t.cfg.Families {
@@ -323,7 +327,7 @@ func (f *filler) flush(above int) error {
 		return nil
 	}
 	f.changed += f.batch.elements
-	err := f.batch.Commit(f.table.socket)
+	err := f.table.listener.Commit(&f.batch.Batch, f.table.socket)
 	f.batch.reset()
 	return err
 }
@@ -372,7 +376,7 @@ func (t *Table) apply(c *frontend.Changes) (changed int, err error) {
 			b.replace(f.Family, setServiceCIDRs, d.oldCIDRs, f.cidrElements())
 		}
 	}
-	return b.elements, b.Commit(t.socket)
+	return b.elements, t.listener.Commit(&b.Batch, t.socket)
 }
 
 // parts divides changes into ones of about the given number of elements each, or one Frontend. What

@@ -51,7 +51,11 @@ func Trace(ctx context.Context, cfg TraceConfig) error {
 	if err := t.open(); err != nil {
 		return err
 	}
-	t.cfg.Name = fmt.Sprint(tracePrefix, t.port.Load())
+	port, err := nfnetlink.PortOf(t.socket)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	t.cfg.Name = fmt.Sprint(tracePrefix, port)
 	for _, of := range []Family{IPv4, IPv6} {
 		if err := t.createTrace(of, &cfg); err != nil {
 			return tableError(fmt.Sprint(of, " ", t.cfg.Name), err)

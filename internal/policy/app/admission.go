@@ -75,7 +75,7 @@ func (w *worker) forgetEnded() error {
 
 // Check returns nil if the kernel judges the packets of a Pod by its policies.
 func (w *worker) Check(_ context.Context, a cni.Attachment) error {
-	if err := w.admits(); err != nil {
+	if err := w.programmer.Err(); err != nil {
 		return err
 	}
 	if !w.knows(&a) {
@@ -99,7 +99,7 @@ func (w *worker) ask(ctx context.Context, r *request) error {
 		return err
 	case <-ctx.Done():
 	}
-	if err := w.admits(); err != nil {
+	if err := w.programmer.Err(); err != nil {
 		return err
 	}
 	if r.release {

@@ -21,7 +21,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,6 +38,7 @@ import (
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/programmer"
 )
 
 // Config configures a Policy.
@@ -72,11 +72,6 @@ type Policy struct {
 	log      *droplog.Log
 	flows    *flows.Cutter // nil before Bind
 	plugin   *cni.Server   // nil without a socket, and while another process programs the table
-
-	mu      sync.Mutex // guards the fields below
-	synced  bool
-	standby bool  // until the process ends that programs the table
-	problem error // of the last transaction
 }
 
 // New returns a Policy. It returns an error if the settings are invalid. It starts nothing.
@@ -95,6 +90,7 @@ func New(cfg Config) (*Policy, error) {
 		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf, Log: cfg.Log,
 	})
 	p.metrics.stats, p.metrics.names, p.metrics.lines = p.worker.stats, p.gate.Stats, p.log.Stats
+	p.metrics.transactions = p.worker.programmer
 	return p, nil
 }
 
@@ -128,7 +124,7 @@ func (p *Policy) Bind(context.Context) (serving []any, err error) {
 		Name: p.settings.Table, LogGroup: uint16(p.settings.Log.Group), LogRate: uint32(p.settings.Log.Rate), Log: p.cfg.Log,
 	})
 	if err != nil {
-		return nil, withCure(err)
+		return nil, programmer.WithCure(err)
 	}
 	p.worker.table = table
 	p.metrics.read(table.Counters)
@@ -137,16 +133,6 @@ func (p *Policy) Bind(context.Context) (serving []any, err error) {
 		Passed: p.metrics.passed, Log: p.cfg.Log,
 	})
 	return []any{"node", p.cfg.Node, "table", p.settings.Table, "socket", p.settings.Socket}, nil
-}
-
-// admits returns why Pods cannot be admitted now, or nil.
-func (p *Policy) admits() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.problem == nil && !p.synced {
-		return errNotSynced
-	}
-	return p.problem
 }
 
 // Close closes the socket. What is in the kernel stays.
@@ -161,23 +147,12 @@ func (p *Policy) Close() {
 
 // Ready describes what is missing until the kernel has the policies of the cluster.
 func (p *Policy) Ready() (missing, remarks []string) {
-	p.mu.Lock()
-	standby := p.standby
-	p.mu.Unlock()
-	err := p.admits()
-	switch {
-	case err == nil:
-		return nil, nil
-	case standby: // only then is the other one told to stop
-		return nil, []string{standbyRemark}
-	}
-	missing = []string{err.Error()}
-	if p.cfg.Problem != nil {
-		if err := p.cfg.Problem(p.Needs()...); err != nil {
-			missing = append(missing, err.Error())
+	return p.worker.programmer.Ready(func() error {
+		if p.cfg.Problem == nil {
+			return nil
 		}
-	}
-	return missing, nil
+		return p.cfg.Problem(p.Needs()...)
+	})
 }
 
 // Metrics returns the collector of the part's metrics.
@@ -239,9 +214,6 @@ func (p *Policy) Run(ctx context.Context) error {
 	return err
 }
 
-// standbyRemark says why an agent is ready that does not program the table yet.
-const standbyRemark = "another process programs the table of policies; this one takes over when it ends"
-
 // ownInterval is the interval between attempts to be the process that programs the table.
 const ownInterval = 20 * time.Millisecond
 
@@ -262,10 +234,10 @@ func (p *Policy) own(ctx context.Context) (*os.File, error) {
 		case err != nil:
 			return nil, errors.Join(fmt.Errorf("lock of the table of policies: %w", err), lock.Close())
 		case locked:
-			p.setStandby(false)
+			p.worker.programmer.SetStandby(false)
 			return lock, nil
 		}
-		p.setStandby(true)
+		p.worker.programmer.SetStandby(true)
 		select {
 		case <-ctx.Done():
 			return nil, lock.Close()
@@ -274,20 +246,14 @@ func (p *Policy) own(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// setStandby notes whether another process programs the table.
-func (p *Policy) setStandby(standby bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if standby && !p.standby {
-		p.cfg.Log.Info(standbyRemark, "table", p.settings.Table)
-	}
-	p.standby = standby
-}
-
 // listen binds the socket of the CNI plugin.
 func (p *Policy) listen(ctx context.Context) (*cni.Server, error) {
 	return cni.Listen(ctx, cni.Config{
-		Socket: p.settings.Socket, Gate: p.worker, Ready: p.admits, Observe: p.metrics.admitted, Log: p.cfg.Log,
+		Socket:  p.settings.Socket,
+		Gate:    p.worker,
+		Ready:   p.worker.programmer.Err,
+		Observe: p.metrics.admitted,
+		Log:     p.cfg.Log,
 	})
 }
 

@@ -19,12 +19,10 @@ import (
 
 // policyMetrics are the metrics of policies.
 type policyMetrics struct {
-	duration *prometheus.HistogramVec
-	failures prometheus.Counter
-	repairs  prometheus.Counter
-	starts   *prometheus.HistogramVec
-	cut      prometheus.Counter
-	passes   prometheus.Histogram
+	transactions prometheus.Collector
+	starts       *prometheus.HistogramVec
+	cut          prometheus.Counter
+	passes       prometheus.Histogram
 
 	// These are read when metrics are collected.
 	stats func() plan.Stats
@@ -79,17 +77,6 @@ func (m *policyMetrics) countPackets() map[packetLabels]uint64 {
 func newMetrics() *policyMetrics {
 	return &policyMetrics{
 		packets: make(map[packetLabels]uint64),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "portolan_policy_sync_duration_seconds",
-			Help:    "Time to compile changes and to program them into the kernel; full compares the whole table.",
-			Buckets: prometheus.ExponentialBuckets(0.00005, 2, 18),
-		}, []string{"kind"}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portolan_policy_sync_failures_total", Help: "Transactions that failed. They are retried.",
-		}),
-		repairs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portolan_policy_repairs_total", Help: "Times that another program had changed the nftables table.",
-		}),
 		starts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "portolan_policy_pod_admission_duration_seconds",
 			Help:    "Time that the CNI plugin waited for the rules of a Pod that starts.",
@@ -105,19 +92,6 @@ func newMetrics() *policyMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}),
 	}
-}
-
-// programmed records a transaction.
-func (m *policyMetrics) programmed(full bool, took time.Duration, err error) {
-	kind := "partial"
-	if full {
-		kind = "full"
-	}
-	if err != nil {
-		m.failures.Inc()
-		return
-	}
-	m.duration.WithLabelValues(kind).Observe(took.Seconds())
 }
 
 // admitted records a request of the plugin.
@@ -141,7 +115,7 @@ func (m *policyMetrics) passed(p flows.Pass) {
 }
 
 func (m *policyMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.duration, m.failures, m.repairs, m.starts, m.cut, m.passes}
+	return []prometheus.Collector{m.transactions, m.starts, m.cut, m.passes}
 }
 
 var (

@@ -3,8 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"net/netip"
 	"slices"
@@ -17,15 +15,14 @@ import (
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/support/hostaddrs"
-	"portolan.dev/portolan/internal/support/retry"
+	"portolan.dev/portolan/internal/support/programmer"
 )
 
 const (
 	// addressInterval is the interval between looks at the host's addresses.
 	addressInterval = 5 * time.Second
-	// compareInterval is the interval between comparisons of the whole table with the cluster when
-	// nothing else asks for one.
-	compareInterval = time.Hour
+	// longestRepair is the longest pause before a repair: until then, packets may pass that no policy allows.
+	longestRepair = time.Second
 )
 
 var (
@@ -37,16 +34,11 @@ var (
 // worker is the goroutine that compiles what changed and programs it.
 type worker struct {
 	*Policy
-	table    kernelTable // nil before Bind
-	failures retry.Backoff
-	repairs  retry.Repairs
-	notices  chan nft.Notice // of changes by other programs
-	blind    chan error      // why there are no more notices
-	watching sync.WaitGroup
-	stop     context.CancelFunc  // of watching; nil if nothing watches
-	loaded   chan struct{}       // closed when the kernel has the policies for the first time
-	ended    bool                // flows of Pods that ended before this process began are deleted
-	domains  map[string][]string // of the sets that the kernel has
+	table      kernelTable // nil before Bind
+	programmer *programmer.Programmer
+	loaded     chan struct{}       // closed when the kernel has the policies for the first time
+	ended      bool                // flows of Pods that ended before this process began are deleted
+	domains    map[string][]string // of the sets that the kernel has
 	admissions
 
 	// mu guards the compiler, which this goroutine alone changes, and hosts.
@@ -77,8 +69,13 @@ func newWorker(p *Policy) *worker {
 		compiler: plan.New(plan.Config{
 			Node: p.cfg.Node, DNS: plan.DNS{Service: p.dns, Addrs: p.cfg.DNS}, Ranges: p.settings.PodRanges,
 		}),
-		notices: make(chan nft.Notice, 1), blind: make(chan error, 1), admissions: newAdmissions(),
-		loaded: make(chan struct{}),
+		programmer: programmer.New(programmer.Config{
+			Part: "policy", Table: p.settings.Table, Title: "the nftables table of policies",
+			State: "the present policies", NotSynced: errNotSynced,
+			Standby:  "another process programs the table of policies; this one takes over when it ends",
+			Repeated: "each time packets pass until it is repaired", LongestRepair: longestRepair, Log: p.cfg.Log,
+		}),
+		admissions: newAdmissions(), loaded: make(chan struct{}),
 	}
 }
 
@@ -86,14 +83,10 @@ func newWorker(p *Policy) *worker {
 func (w *worker) run(ctx context.Context, owned <-chan struct{}) error {
 	feed := w.cfg.Store.Subscribe()
 	defer feed.Close()
-	defer w.stopWatching()
+	defer w.programmer.Close()
 	w.lookAtAddresses()
 	look := time.NewTicker(addressInterval)
 	defer look.Stop()
-	compare := time.NewTicker(compareInterval)
-	defer compare.Stop()
-	var again, repair <-chan time.Time // nil if none is waited for
-	stale := true                      // the kernel may differ from the ruleset
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,41 +100,13 @@ func (w *worker) run(ctx context.Context, owned <-chan struct{}) error {
 		case <-look.C:
 			w.lookAtAddresses()
 			continue
-		case <-compare.C:
-			stale = true
-		case <-again:
-			again = nil
-		case notice := <-w.notices:
-			if repair == nil && again == nil { // else everything is repaired soon
-				repair = time.After(w.disturbed(notice))
-			}
-			continue
-		case err := <-w.blind:
-			repair = time.After(w.blinded(err))
-			continue
-		case <-repair:
-			repair, stale = nil, true
-			select { // what it is about is repaired, too
-			case <-w.notices:
-			default:
-			}
+		case <-w.programmer.Due():
 		}
 		changes := feed.Pending()
 		if owned != nil {
 			w.standBy(changes)
-			continue
-		}
-		if again != nil {
-			w.compile(changes)
-			stale = true // the next attempt brings everything
-			continue
-		}
-		err := w.apply(ctx, changes, stale)
-		stale = err != nil
-		if err != nil && !errors.Is(err, errNotSynced) {
-			again = time.After(w.failures.Next())
-		} else if err == nil {
-			w.failures = retry.Backoff{}
+		} else {
+			w.apply(ctx, changes)
 		}
 	}
 }
@@ -184,40 +149,27 @@ func (w *worker) stats() plan.Stats {
 }
 
 // apply brings changes into the kernel, and all if it may differ from the ruleset.
-func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error {
+func (w *worker) apply(ctx context.Context, c cluster.Changes) {
 	begin := time.Now()
 	delta := w.compile(c)
 	if delta == nil {
-		return errNotSynced
+		return
 	}
-	w.lookAtPods(stale, delta)
-	after, changed := w.domainsNow(stale, delta)
-	if changed { // no answer leaves without its addresses
-		w.gate.Update(union(w.domains, after))
+	scope := w.programmer.Begin()
+	if scope == programmer.None {
+		return // the next attempt brings everything
 	}
-	var err error
-	switch {
-	case stale:
-		if err = w.table.Sync(w.compiler); err == nil {
-			w.watch(ctx)
-			w.gate.Refill()
-		}
-	case !delta.Empty():
-		err = w.table.Apply(w.compiler, delta)
+	if scope == programmer.Partial && delta.Empty() {
+		w.answer()
+		return
 	}
-	if changed && err == nil {
-		w.gate.Update(after)
-		w.domains = after
-	}
-	if stale || !delta.Empty() {
-		w.metrics.programmed(stale, time.Since(begin), err)
-	}
+	err := w.program(ctx, scope, delta)
+	took := time.Since(begin)
 	if err == nil && !w.ended { // before Pods are admitted, whose addresses may be those of ended ones
-		if err = w.forgetEnded(); err == nil {
-			w.ended = true
-		}
+		err = w.forgetEnded()
+		w.ended = err == nil
 	}
-	if w.record(err) {
+	if w.programmer.Done(programmer.Result{Scope: scope, Took: took, Err: err}) {
 		stats := w.stats()
 		w.cfg.Log.Info("the kernel has the policies of the cluster", "pods", stats.Local, "chains", stats.Chains,
 			"sets", stats.Sets, "elements", stats.Elements, "took", time.Since(begin))
@@ -225,38 +177,33 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes, stale bool) error
 		w.cfg.Loaded()
 	}
 	if err != nil {
-		return err
+		return
 	}
 	w.answer()
-	if w.settings.Cut && w.flows != nil && (stale || !delta.Empty()) {
+	if w.settings.Cut && w.flows != nil {
 		w.flows.Changed()
 	}
-	return nil
 }
 
-// record records the result of a transaction, and reports whether it is the first success.
-func (w *worker) record(err error) (first bool) {
-	w.Policy.mu.Lock()
-	defer w.Policy.mu.Unlock()
-	switch {
-	case err != nil:
-		if w.problem == nil || w.problem.Error() != err.Error() {
-			w.cfg.Log.Error("the kernel does not have the present policies", "err", withCure(err))
-		}
-		w.problem = err
-	case w.problem != nil:
-		w.cfg.Log.Info("the kernel has the present policies again")
-		w.problem = nil
+// program programs what changed, or everything.
+func (w *worker) program(ctx context.Context, scope programmer.Scope, delta *ruleset.Delta) (err error) {
+	full := scope == programmer.Full
+	w.lookAtPods(full, delta)
+	after, changed := w.domainsNow(full, delta)
+	if changed { // no answer leaves without its addresses
+		w.gate.Update(union(w.domains, after))
 	}
-	first = err == nil && !w.synced
-	w.synced = w.synced || first
-	return first
-}
-
-// withCure adds what the user can do to an error of a transaction, where that is known.
-func withCure(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w (it needs the capability NET_ADMIN, in the node's network)", err)
+	if full {
+		if err = w.table.Sync(w.compiler); err == nil {
+			w.programmer.Watch(ctx, w.table)
+			w.gate.Refill()
+		}
+	} else {
+		err = w.table.Apply(w.compiler, delta)
+	}
+	if changed && err == nil {
+		w.gate.Update(after)
+		w.domains = after
 	}
 	return err
 }

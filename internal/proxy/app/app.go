@@ -9,12 +9,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +27,8 @@ import (
 	"portolan.dev/portolan/internal/proxy/settings"
 	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/httpserver"
+	"portolan.dev/portolan/internal/support/programmer"
+	"portolan.dev/portolan/internal/support/retry"
 )
 
 // Config configures a Proxy.
@@ -61,10 +63,7 @@ type Proxy struct {
 	// programmed is closed when the kernel has the cluster for the first time.
 	programmed chan struct{}
 
-	mu      sync.Mutex // guards the fields below
-	synced  bool
-	standby bool  // until the process that owns the tables ends
-	problem error // of the last transaction
+	programmer *programmer.Programmer
 }
 
 // New returns a Proxy. It returns an error if the settings are invalid. It starts nothing.
@@ -75,6 +74,14 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p := &Proxy{cfg: cfg, settings: compiled.Proxy, metrics: newMetrics(), programmed: make(chan struct{})}
 	p.settings.Table.Log = cfg.Log
+	p.programmer = programmer.New(programmer.Config{
+		Part: "proxy", Table: p.settings.Table.Name, Title: "the nftables table",
+		State: "the present state of the cluster", NotSynced: errors.New("the Services are not in the kernel yet"),
+		Standby: "another process programs the nftables table; this one takes over when it ends",
+		Repair:  "; Linux 6.9 or newer refuses such changes", Repeated: "repairs wait longer and longer",
+		LongestRepair: retry.LongestPause, Log: cfg.Log,
+	})
+	p.metrics.transactions = p.programmer
 	p.warnings = newWarnings(cfg.Warn, cfg.Log)
 	if p.settings.Table.Counters {
 		p.counters = newCounters(cfg.Log)
@@ -185,30 +192,15 @@ func (p *Proxy) Close() {
 	}
 }
 
-// standbyRemark says why a proxy that programs nothing is ready: only then is the other one
-// told to stop.
-const standbyRemark = "another process programs the nftables table; this one takes over when it ends"
-
 // Ready describes what is missing until the kernel has what the cluster wants, from this process
 // or from the one that it replaces.
 func (p *Proxy) Ready() (missing, remarks []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.problem != nil:
-		return []string{p.problem.Error()}, nil
-	case p.synced:
-		return nil, nil
-	case p.standby:
-		return nil, []string{standbyRemark}
-	}
-	missing = []string{"the Services are not in the kernel yet"}
-	if p.cfg.Problem != nil {
-		if err := p.cfg.Problem(p.Needs()...); err != nil {
-			missing = append(missing, err.Error())
+	return p.programmer.Ready(func() error {
+		if p.cfg.Problem == nil {
+			return nil
 		}
-	}
-	return missing, nil
+		return p.cfg.Problem(p.Needs()...)
+	})
 }
 
 // Accounts returns the figures of the connections.

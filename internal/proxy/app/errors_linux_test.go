@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +19,7 @@ import (
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
 	proxysettings "portolan.dev/portolan/internal/proxy/settings"
+	"portolan.dev/portolan/internal/support/programmer"
 )
 
 // faultyTable is a table of the kernel whose transactions fail at random, before or after they were
@@ -84,21 +84,23 @@ func TestTransactionsFail(t *testing.T) {
 		feed := store.Subscribe()
 		defer feed.Close()
 		defer w.close()
-		last := ""
+		last, scope := "", programmer.Full
 		for i := range 150 {
 			next := endpoints[i%len(endpoints)]
 			store.Update(func(tx *cluster.Tx) { tx.Put(web("10.96.0.10")); tx.Put(webSlice(next)) })
 			changes := feed.Pending()
 			for {
-				err := w.apply(t.Context(), changes)
+				w.apply(t.Context(), changes, scope)
+				err := w.programmer.Err()
 				got := connect("10.96.0.10:80")
 				if got != next && (err == nil || got != last) {
 					t.Errorf("change %d to %s (%v): %q answers, before it was %q", i, next, err, got, last)
 				}
 				if err == nil {
+					scope = programmer.Partial
 					break
 				}
-				changes = cluster.Changes{}
+				changes, scope = cluster.Changes{}, programmer.Full
 			}
 			last = next
 		}
@@ -164,19 +166,4 @@ func connect(to string) string {
 		return err.Error()
 	}
 	return string(text)
-}
-
-// TestWithCure: errors of transactions say what the user can do, where that is known.
-func TestWithCure(t *testing.T) {
-	t.Parallel()
-	for reason, want := range map[error]string{
-		unix.EPERM:      "(it needs the capability NET_ADMIN, in the node's network)",
-		unix.EOPNOTSUPP: "(it needs Linux 5.13 or newer, with all modules of nftables)",
-		unix.EBUSY:      unix.EBUSY.Error(),
-	} {
-		err := fmt.Errorf("nftables table ip portolan-proxy: %w", reason)
-		if got := withCure(err); !errors.Is(got, reason) || !strings.HasSuffix(got.Error(), want) {
-			t.Errorf("withCure(%q) = %q, want it to end with %q", err, got, want)
-		}
-	}
 }

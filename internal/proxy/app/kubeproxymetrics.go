@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/proxy/conntrack"
 	"portolan.dev/portolan/internal/proxy/plan"
+	"portolan.dev/portolan/internal/support/programmer"
 )
 
 // kubeProxyMetrics are metrics with the names, labels and buckets of kube-proxy in mode nftables
@@ -195,15 +196,15 @@ func (w *worker) causesByFamily() (all []cause) {
 }
 
 // observe records a transaction, successful or not.
-func (m *kubeProxyMetrics) observe(kind syncKind, took time.Duration, err error) {
+func (m *kubeProxyMetrics) observe(r programmer.Result) {
 	of := m.full
-	if kind == partialSync {
+	if r.Scope == programmer.Partial {
 		of = m.partial
 	}
 	for _, f := range m.families {
-		m.sync.WithLabelValues(string(f)).Observe(took.Seconds())
-		of.WithLabelValues(string(f)).Observe(took.Seconds())
-		if err != nil {
+		m.sync.WithLabelValues(string(f)).Observe(r.Took.Seconds())
+		of.WithLabelValues(string(f)).Observe(r.Took.Seconds())
+		if r.Err != nil {
 			m.failures.WithLabelValues(string(f)).Inc()
 		}
 	}

@@ -7,45 +7,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan.dev/portolan/internal/cluster"
-)
-
-// syncKind is how much of the table a transaction compares.
-type syncKind string
-
-const (
-	noSync      syncKind = "none" // nothing changed, or the cluster is not loaded yet
-	fullSync    syncKind = "full"
-	partialSync syncKind = "partial"
+	"portolan.dev/portolan/internal/support/programmer"
 )
 
 // proxyMetrics are the metrics of the service proxy.
 type proxyMetrics struct {
-	duration *prometheus.HistogramVec
-	elements prometheus.Counter
-	failures prometheus.Counter
-	repairs  prometheus.Counter
-	delay    prometheus.Histogram
-	leftOut  prometheus.Gauge
-	kube     *kubeProxyMetrics
+	transactions prometheus.Collector
+	elements     prometheus.Counter
+	delay        prometheus.Histogram
+	leftOut      prometheus.Gauge
+	kube         *kubeProxyMetrics
 	// connections is nil without counters.
 	connections prometheus.Collector
 }
 
 func newMetrics() *proxyMetrics {
 	m := &proxyMetrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "portolan_proxy_sync_duration_seconds",
-			Help:    "Time to compile changes and to program them into the kernel.",
-			Buckets: prometheus.ExponentialBuckets(0.00005, 2, 18),
-		}, []string{"kind"}),
 		elements: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portolan_proxy_elements_changed_total", Help: "Elements of nftables maps that were added or removed.",
-		}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portolan_proxy_sync_failures_total", Help: "Transactions that failed. They are retried.",
-		}),
-		repairs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portolan_proxy_repairs_total", Help: "Times that another program had changed the nftables table.",
 		}),
 	}
 	m.leftOut = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -58,22 +37,13 @@ func newMetrics() *proxyMetrics {
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
 	})
 	m.kube = newKubeProxyMetrics()
-	for _, kind := range []syncKind{fullSync, partialSync} {
-		m.duration.WithLabelValues(string(kind))
-	}
 	return m
 }
 
 // observe records a transaction.
-func (m *proxyMetrics) observe(kind syncKind, elements int, took time.Duration, err error) {
-	m.kube.observe(kind, took, err)
+func (m *proxyMetrics) observe(r programmer.Result, elements int) {
+	m.kube.observe(r)
 	m.elements.Add(float64(elements))
-	switch {
-	case err != nil:
-		m.failures.Inc()
-	default:
-		m.duration.WithLabelValues(string(kind)).Observe(took.Seconds())
-	}
 }
 
 // probed records a response to a probe.
@@ -96,7 +66,7 @@ func (m *proxyMetrics) programmed(causes map[cluster.Ref]int64) {
 // collectors returns all metrics.
 func (m *proxyMetrics) collectors() []prometheus.Collector {
 	all := append(
-		[]prometheus.Collector{m.duration, m.elements, m.failures, m.repairs, m.delay, m.leftOut},
+		[]prometheus.Collector{m.transactions, m.elements, m.delay, m.leftOut},
 		m.kube.collectors()...)
 	if m.connections != nil {
 		all = append(all, m.connections)

@@ -3,13 +3,10 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -19,7 +16,7 @@ import (
 	"portolan.dev/portolan/internal/proxy/nft"
 	"portolan.dev/portolan/internal/proxy/plan"
 	"portolan.dev/portolan/internal/support/hostaddrs"
-	"portolan.dev/portolan/internal/support/retry"
+	"portolan.dev/portolan/internal/support/programmer"
 )
 
 // worker is the goroutine that compiles what changed and programs it.
@@ -35,15 +32,8 @@ type worker struct {
 	open     func(nft.Config) kernelTable
 	table    kernelTable // nil before the first Sync
 	config   nft.Config  // of table
-	stale    bool        // the kernel may differ from what the table recorded
-	failures retry.Backoff
-	repairs  retry.Repairs
-	tuned    bool            // connection tracking has its settings
-	notices  chan nft.Notice // of changes by other programs
-	blind    chan error      // why there are no more notices
-	watching sync.WaitGroup
-	stop     context.CancelFunc // of watching; nil if nothing watches
-	full     bool               // some Services are left out
+	tuned    bool        // connection tracking has its settings
+	full     bool        // some Services are left out
 	warmup   *plan.Warmup
 	nextStep time.Duration // of warmup, after the last compile; 0 for none
 }
@@ -60,7 +50,6 @@ type kernelTable interface {
 func newWorker(p *Proxy) *worker {
 	return &worker{
 		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), open: func(c nft.Config) kernelTable { return nft.New(c) },
-		notices: make(chan nft.Notice, 1), blind: make(chan error, 1),
 		gone: make(map[frontend.Address]struct{}), causes: make(map[cluster.Ref]int64),
 		warmup: plan.NewWarmup(p.settings.SlowStart),
 	}
@@ -74,9 +63,7 @@ func (w *worker) run(ctx context.Context) error {
 	w.lookAtAddresses()
 	look := time.NewTicker(addressInterval)
 	defer look.Stop()
-	compare := time.NewTicker(compareInterval)
-	defer compare.Stop()
-	var again, repair, step <-chan time.Time // nil if none is waited for
+	var step <-chan time.Time // nil if none is waited for
 	for {
 		var changes cluster.Changes
 		select {
@@ -86,36 +73,18 @@ func (w *worker) run(ctx context.Context) error {
 			changes = feed.Pending()
 		case <-look.C:
 			w.lookAtAddresses()
-		case <-compare.C:
-			w.stale = true
-		case <-again:
-			again = nil
-		case notice := <-w.notices:
-			if repair == nil && again == nil { // else everything is repaired soon
-				repair = time.After(w.disturbed(notice))
-			}
-			continue
-		case err := <-w.blind:
-			repair = time.After(w.blinded(err))
-			continue
+		case <-w.programmer.Due():
 		case <-step:
 			step = nil
-		case <-repair:
-			repair, w.stale = nil, true
-			select { // what it is about is repaired, too
-			case <-w.notices:
-			default:
-			}
 		}
 		w.noteCauses(changes)
 		w.countChanges(changes)
-		if again != nil {
-			continue // the next attempt brings everything
+		if !w.loaded() {
+			clear(w.causes)
+			continue
 		}
-		if err := w.apply(ctx, changes); err != nil {
-			again = time.After(w.failures.Next())
-		} else {
-			w.failures = retry.Backoff{}
+		if scope := w.programmer.Begin(); scope != programmer.None { // else the next attempt brings everything
+			w.apply(ctx, changes, scope)
 		}
 		if w.nextStep > 0 && step == nil {
 			step = time.After(w.nextStep)
@@ -124,26 +93,27 @@ func (w *worker) run(ctx context.Context) error {
 }
 
 func (w *worker) close() {
-	w.stopWatching()
+	w.programmer.Close()
 	if w.table != nil {
 		_ = w.table.Close()
 	}
 }
 
-// apply brings changes into the kernel. After an error the next call brings everything.
-func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
+// apply brings changes into the kernel, or everything.
+func (w *worker) apply(ctx context.Context, c cluster.Changes, scope programmer.Scope) {
 	start := time.Now()
-	job := w.compile(c)
-	if job.kind == noSync {
+	job := w.compile(c, scope)
+	if job.scope == programmer.None {
 		clear(w.causes)
-		return nil
+		return
 	}
 	w.eachFamily(w.health.Queued)
 	changed, err := job.run(ctx, w)
 	if w.standBy(err) {
-		return err
+		return
 	}
-	w.metrics.observe(job.kind, changed, time.Since(start), err)
+	result := programmer.Result{Scope: job.scope, Took: time.Since(start), Err: err}
+	w.metrics.observe(result, changed)
 	if err == nil {
 		w.metrics.programmed(w.causes)
 		w.metrics.kube.programmed(w.causesByFamily(), w.compiler)
@@ -159,14 +129,13 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 			w.gone[a] = struct{}{}
 		}
 	}
-	if w.record(err) {
+	if w.programmer.Done(result) {
 		w.cfg.Log.Info("the kernel has the Services of the cluster", "frontends", len(job.state.Frontends),
 			"elementsChanged", changed, "took", time.Since(start))
 		w.warnWithoutNode()
 		close(w.programmed)
 		w.cfg.Loaded()
 	}
-	return err
 }
 
 // warnWithoutNode warns if the cluster has no Node of the proxy's name.
@@ -192,48 +161,13 @@ func (w *worker) noteCauses(c cluster.Changes) {
 // yet, and reports whether that is so. The other one is replaced: when it ends, the next attempt
 // takes the tables over.
 func (w *worker) standBy(err error) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	waits := errors.Is(err, nft.ErrOwned) && !w.synced
-	if waits && !w.standby {
-		w.cfg.Log.Info(standbyRemark, "table", w.settings.Table.Name)
-	}
-	if w.standby = waits; waits {
-		w.failures = retry.Backoff{}   // the tables are free at any moment
+	waits := errors.Is(err, nft.ErrOwned) && !w.programmer.Synced()
+	w.programmer.SetStandby(waits)
+	if waits {
+		w.programmer.Retry()           // the tables are free at any moment
 		w.eachFamily(w.health.Updated) // the other process has what this one lacks
 	}
 	return waits
-}
-
-// record records the result of a transaction, and reports whether it is the first success.
-func (w *worker) record(err error) (first bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case err != nil:
-		w.stale = true
-		if w.problem == nil || w.problem.Error() != err.Error() {
-			w.cfg.Log.Error("the kernel does not have the present state of the cluster", "err", withCure(err))
-		}
-		w.problem = err
-	case w.problem != nil:
-		w.cfg.Log.Info("the kernel has the present state of the cluster again")
-		w.problem = nil
-	}
-	first = err == nil && !w.synced
-	w.synced = w.synced || first
-	return first
-}
-
-// withCure adds what the user can do to an error of a transaction, where that is known.
-func withCure(err error) error {
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w (it needs the capability NET_ADMIN, in the node's network)", err)
-	case errors.Is(err, errors.ErrUnsupported):
-		return fmt.Errorf("%w (it needs Linux 5.13 or newer, with all modules of nftables)", err)
-	}
-	return err
 }
 
 func (w *worker) eachFamily(do func(cluster.AddressType)) {
@@ -243,7 +177,7 @@ func (w *worker) eachFamily(do func(cluster.AddressType)) {
 
 // job is what is to be programmed.
 type job struct {
-	kind    syncKind
+	scope   programmer.Scope
 	config  nft.Config
 	state   *frontend.State   // for a full sync
 	changes *frontend.Changes // for a partial one
@@ -251,22 +185,24 @@ type job struct {
 	checked bool // checks are others than before
 }
 
-// compile compiles changes: everything if the node changed, or if the kernel may differ from
-// what was programmed.
-func (w *worker) compile(c cluster.Changes) (j job) {
-	j.kind = noSync
+// loaded reports whether the cluster is known.
+func (w *worker) loaded() (loaded bool) {
+	w.cfg.Store.View(func(v *cluster.View) { loaded = v.Loaded(w.Needs()...) })
+	return loaded
+}
+
+// compile compiles changes: everything if the node changed, or if the scope is Full.
+func (w *worker) compile(c cluster.Changes, scope programmer.Scope) (j job) {
+	j.scope = programmer.None
 	w.cfg.Store.View(func(v *cluster.View) {
-		if !v.Loaded(w.Needs()...) {
-			return
-		}
 		now := time.Now()
 		warmer := w.warmup.Advance(now)
 		switch node := w.nodeOf(v); {
-		case w.table == nil, w.stale, c.Everything, !equalNodes(node, w.node), w.podsMoved(v):
+		case scope == programmer.Full, c.Everything, !equalNodes(node, w.node), w.podsMoved(v):
 			w.node = node
 			w.warmup.LookAtAll(v, now)
 			before := slices.Collect(w.compiler.Addresses())
-			j = job{kind: fullSync, config: w.tableConfig(v), state: w.compiler.All(v, node)}
+			j = job{scope: programmer.Full, config: w.tableConfig(v), state: w.compiler.All(v, node)}
 			for _, a := range before {
 				if !w.compiler.Serves(a) {
 					w.gone[a] = struct{}{}
@@ -278,7 +214,7 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 			changed := servicesOf(c)
 			w.warmup.Look(v, slices.Values(changed), now)
 			changes := w.compiler.Apply(v, slices.Values(append(changed, warmer...)))
-			j = job{kind: partialSync, changes: changes}
+			j = job{scope: programmer.Partial, changes: changes}
 			j.checks, j.checked = w.compiler.Checks()
 			w.counters.update(v, w.compiler)
 		}
@@ -324,23 +260,22 @@ func servicesOf(c cluster.Changes) (keys []cluster.Key) {
 
 // run programs the job.
 func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
-	if j.kind == partialSync {
+	if j.scope == programmer.Partial {
 		return w.table.Apply(j.changes)
 	}
 	switch {
 	case w.table == nil:
 		w.table = w.open(j.config)
 	case !reflect.DeepEqual(j.config, w.config): // the Node has other ranges of Pods
-		w.stopWatching()
+		w.programmer.StopWatching()
 		w.table.Configure(j.config)
 	}
 	w.config = j.config
 	changed, err = w.table.Sync(j.state)
-	w.stale = err != nil
 	if err != nil {
 		return changed, err
 	}
-	w.watch(ctx)
+	w.programmer.Watch(ctx, w.table)
 	if !w.tuned { // the kernel has these settings since its first rule that needs connection tracking
 		w.tuned = true
 		if err := conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log); err != nil {

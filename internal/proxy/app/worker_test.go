@@ -21,6 +21,7 @@ import (
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
 	proxysettings "portolan.dev/portolan/internal/proxy/settings"
+	"portolan.dev/portolan/internal/support/programmer"
 	"portolan.dev/portolan/internal/support/retry"
 )
 
@@ -267,8 +268,8 @@ func TestComparesHourly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := new(fakeTable)
 		startWorker(t, table)
-		time.Sleep(3*compareInterval + time.Minute)
-		want := []time.Duration{0, compareInterval, 2 * compareInterval, 3 * compareInterval}
+		time.Sleep(3*programmer.CompareInterval + time.Minute)
+		want := []time.Duration{0, programmer.CompareInterval, 2 * programmer.CompareInterval, 3 * programmer.CompareInterval}
 		if !slices.Equal(table.synced(), want) {
 			t.Errorf("Syncs after %v, want %v", table.synced(), want)
 		}

@@ -162,7 +162,6 @@ func (t *Table) begin() *transaction {
 			table: t.cfg.Name,
 		},
 		socket:    t.socket,
-		listener:  &t.listener,
 		divideAt:  t.divideAt,
 		committed: t.committed,
 	}
@@ -515,7 +514,7 @@ func (t *Table) commitBeside(b *batch) error {
 		}
 		r.socket = socket
 	}
-	err := t.listener.Commit(&b.Batch, r.socket)
+	err := b.Commit(r.socket)
 	if err != nil {
 		closeSocket(&r.socket) // it may have more answers
 	}

@@ -21,8 +21,7 @@ const maxBatch = 4 << 20
 // are transactions of their own, so that at no time there is anything but the old and the new ruleset.
 type transaction struct {
 	batch
-	socket   *netlink.Conn
-	listener *nfnetlink.Listener
+	socket *netlink.Conn
 	// divideAt is how large it may become in octets before it is divided, about; 0 never divides it.
 	divideAt int
 	// committed is called after each transaction of one that was divided, unless it is nil.
@@ -46,7 +45,7 @@ func (x *transaction) divide() error {
 }
 
 func (x *transaction) commit() error {
-	err := x.listener.Commit(&x.Batch, x.socket)
+	err := x.Commit(x.socket)
 	x.Reset()
 	return err
 }

@@ -327,7 +327,7 @@ func (f *filler) flush(above int) error {
 		return nil
 	}
 	f.changed += f.batch.elements
-	err := f.table.listener.Commit(&f.batch.Batch, f.table.socket)
+	err := f.batch.Commit(f.table.socket)
 	f.batch.reset()
 	return err
 }
@@ -376,7 +376,7 @@ func (t *Table) apply(c *frontend.Changes) (changed int, err error) {
 			b.replace(f.Family, setServiceCIDRs, d.oldCIDRs, f.cidrElements())
 		}
 	}
-	return b.elements, t.listener.Commit(&b.Batch, t.socket)
+	return b.elements, b.Commit(t.socket)
 }
 
 // parts divides changes into ones of about the given number of elements each, or one Frontend. What

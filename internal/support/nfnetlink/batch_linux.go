@@ -29,7 +29,7 @@ func (b *Batch) Reset() { *b = Batch{Buf: b.Buf[:0]} }
 // nfgenmsg) of a kind, such as NFT_MSG_NEWRULE, and End ends it.
 func (b *Batch) Begin(family uint8, kind uint16, flags netlink.HeaderFlags) {
 	if len(b.Buf) == 0 {
-		b.begin()
+		b.bracket(unix.NFNL_MSG_BATCH_BEGIN)
 	}
 	b.header(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags)
 	b.Buf = append(b.Buf, family, unix.NFNETLINK_V0, 0, 0)
@@ -43,20 +43,6 @@ func (b *Batch) bracket(kind uint16) {
 	b.header(kind, netlink.Request)
 	b.Buf = append(b.Buf, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
 	b.End()
-}
-
-// begin adds the message that begins the batch, of any generation, see pin.
-func (b *Batch) begin() {
-	b.bracket(unix.NFNL_MSG_BATCH_BEGIN)
-	b.Buf = AppendUint32(b.Buf, unix.NFNL_BATCH_GENID, 0)
-	b.End()
-}
-
-// pin has the kernel refuse the batch, with ERESTART, unless a generation of nftables is the present one;
-// 0 is any.
-func (b *Batch) pin(generation uint32) {
-	const at = unix.SizeofNlMsghdr + HeaderSize + unix.SizeofNlAttr // where begin puts it
-	binary.BigEndian.PutUint32(b.Buf[at:], generation)
 }
 
 // header adds a message's header, without its length; the kernel sets the sender.
@@ -81,20 +67,10 @@ func (b *Batch) Commit(socket *netlink.Conn) error {
 	if len(b.Buf) == 0 {
 		return nil
 	}
-	b.finish()
-	return b.send(socket)
-}
-
-// finish ends the batch.
-func (b *Batch) finish() {
 	// The kernel answers in order, so that the acknowledgement of the last message is the
 	// only answer if there is no error.
 	b.acknowledge()
 	b.bracket(unix.NFNL_MSG_BATCH_END)
-}
-
-// send sends the batch, and returns the kernel's answer.
-func (b *Batch) send(socket *netlink.Conn) error {
 	if err := socket.SetDeadline(time.Now().Add(AnswerWithin)); err != nil {
 		return err
 	}

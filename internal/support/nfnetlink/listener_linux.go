@@ -5,21 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
-	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// bufferSize is how many octets of messages the kernel keeps for Watch.
-	bufferSize = 32 << 20
-	// unheard is from how many octets on a batch is committed outside of the group. The kernel makes a
-	// message of each element for the group, which takes as long as the change itself.
-	unheard = 1 << 18
-)
+// bufferSize is how many octets of messages the kernel keeps for Watch.
+const bufferSize = 32 << 20
 
 // Listener reports changes of nftables by other sockets than the own ones (NFNLGRP_NFTABLES). The zero
 // value is ready for use. All methods are safe for concurrent use.
@@ -27,9 +20,6 @@ type Listener struct {
 	mu     sync.Mutex
 	socket *netlink.Conn // nil before Listen, and after Watch
 	own    [2]uint32     // the port IDs of own sockets
-	// between is called while a batch is committed outside of the group, before and after it, unless it is
-	// nil.
-	between func()
 }
 
 // Listen has the kernel keep messages for Watch, unless it does. It must be called before anything is
@@ -135,8 +125,6 @@ func (l *Listener) Watch(ctx context.Context, table string, notices chan<- Notic
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, os.ErrDeadlineExceeded): // set by Commit
-			notice, err = Lost, socket.SetReadDeadline(time.Time{})
 		case errors.Is(err, unix.ENOBUFS):
 			notice, err = Lost, nil
 		case err == nil && !concerns(messages, table):
@@ -165,57 +153,4 @@ func concerns(messages []netlink.Message, table string) bool {
 		}
 	}
 	return false
-}
-
-// Commit is b.Commit for an own socket. While it commits a large batch, the Listener is not in the group.
-// Whether other sockets change anything meanwhile follows from the generation of nftables, which each
-// transaction increments:
-//
-//	the generation is n ► leave ► commit if it is still n ► join ► it is n+1
-//
-// Otherwise the batch is committed all the same, and Watch reports Lost. A batch does not increment it if
-// other sockets made all of its changes: that was before, and is reported.
-func (l *Listener) Commit(b *Batch, socket *netlink.Conn) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.socket == nil || len(b.Buf) < unheard {
-		return b.Commit(socket)
-	}
-	generation, err := readGeneration(socket)
-	if err != nil {
-		return err
-	}
-	is, err := isGeneration(socket, generation)
-	if err != nil {
-		return err
-	}
-	if !is || l.socket.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
-		return b.Commit(socket)
-	}
-	l.pause()
-	b.finish()
-	b.pin(generation)
-	err = b.send(socket)
-	alone := !errors.Is(err, unix.ERESTART)
-	if !alone {
-		b.pin(0)
-		err = b.send(socket)
-	}
-	l.pause()
-	if l.socket.JoinGroup(unix.NFNLGRP_NFTABLES) != nil {
-		_ = l.socket.Close() // Watch returns an error
-	}
-	if alone && err == nil {
-		alone, err = isGeneration(socket, max(generation+1, 1))
-	}
-	if !alone {
-		_ = l.socket.SetReadDeadline(time.Unix(1, 0)) // Watch reports Lost
-	}
-	return err
-}
-
-func (l *Listener) pause() {
-	if l.between != nil {
-		l.between()
-	}
 }

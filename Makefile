@@ -2,7 +2,7 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-proxy bench-secondaries conformance-proxy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-proxy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; d
 
 bench-node: ## what the agent on a node is to Pods, beside CoreDNS, about 20 minutes, as root; docs/bench.md
 	cd bench && go run . node -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-policy: ## what network policies cost, about 6 minutes, as root; docs/bench.md
+	cd bench && go run . policy -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-proxy: ## the service proxy beside kube-proxy, about 10 minutes, as root; docs/bench.md
 	cd bench && go run . proxy -write ../docs/bench.md $(BENCHFLAGS)

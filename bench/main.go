@@ -9,6 +9,7 @@ import (
 	"portolan.dev/portolan/bench/forwarding"
 	"portolan.dev/portolan/bench/live"
 	"portolan.dev/portolan/bench/node"
+	"portolan.dev/portolan/bench/policy"
 	"portolan.dev/portolan/bench/proxy"
 	"portolan.dev/portolan/bench/query"
 	"portolan.dev/portolan/bench/rig"
@@ -17,7 +18,7 @@ import (
 
 func main() {
 	os.Exit(rig.Main([]rig.Suite{
-		query.Suite(), burst.Suite(), forwarding.Suite(), live.Suite(), node.Suite(), proxy.Suite(),
+		query.Suite(), burst.Suite(), forwarding.Suite(), live.Suite(), node.Suite(), policy.Suite(), proxy.Suite(),
 		secondaries.Suite(),
 	}, os.Args[1:]))
 }

@@ -14,7 +14,7 @@ import (
 // the model until the kernel has committed the transaction.
 func (b *bench) measureChanges(ctx context.Context) (figures []figure, err error) {
 	const goal = .5 // ms
-	store, err := model()
+	store, err := model(eachPod, eachPolicy)
 	if err != nil {
 		return nil, err
 	}

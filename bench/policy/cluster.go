@@ -151,8 +151,11 @@ func port(protocol corev1.Protocol, number int) networkingv1.NetworkPolicyPort {
 	return networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: new(intstr.FromInt(number))}
 }
 
-// eachObject calls do with all objects of the cluster, and their resources as in URLs.
-func eachObject(do func(resource string, o fakeapi.Object) error) error {
+// objects calls do with objects, and their resources as in URLs.
+type objects func(do func(resource string, o fakeapi.Object) error) error
+
+// eachPod is the cluster without its policies.
+func eachPod(do func(resource string, o fakeapi.Object) error) error {
 	if err := do("nodes", newNode()); err != nil {
 		return err
 	}
@@ -166,6 +169,11 @@ func eachObject(do func(resource string, o fakeapi.Object) error) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// eachPolicy is the policies of the cluster.
+func eachPolicy(do func(resource string, o fakeapi.Object) error) error {
 	for i := range policies {
 		if err := do("networkpolicies", newPolicy(i)); err != nil {
 			return err
@@ -174,17 +182,13 @@ func eachObject(do func(resource string, o fakeapi.Object) error) error {
 	return nil
 }
 
-// model returns the cluster as the source writes it into the model, with more objects.
-func model(more ...fakeapi.Object) (*cluster.Store, error) {
+// model returns a model with objects, as the source writes it.
+func model(all ...objects) (*cluster.Store, error) {
 	store := cluster.NewStore()
 	var err error
 	store.Update(func(tx *cluster.Tx) {
-		put := func(_ string, o fakeapi.Object) error { return put(tx, o) }
-		if err = eachObject(put); err != nil {
-			return
-		}
-		for _, o := range more {
-			if err = put("", o); err != nil {
+		for _, each := range all {
+			if err = each(func(_ string, o fakeapi.Object) error { return put(tx, o) }); err != nil {
 				return
 			}
 		}

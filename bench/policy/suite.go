@@ -55,6 +55,7 @@ func parts() []part {
 	return []part{
 		{"change", "A label of a Pod changes", (*bench).measureChanges},
 		{"load", "All rules into an empty kernel", (*bench).measureLoad},
+		{"packets", "Packets to a Pod that policies select", (*bench).measurePackets},
 		{"verdicts", "A verdict", (*bench).measureVerdicts},
 	}
 }
@@ -74,7 +75,7 @@ type bench struct {
 	machine  string
 	portolan *rig.Program
 	others   []float64 // the share of the processors that other programs used before each round
-	added    float64   // of the last round: see measurePackets
+	added    float64   // to a first packet by few policies, in the last round, in µs
 }
 
 func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error {
@@ -83,6 +84,9 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	}
 	if s.rounds < 1 || s.changes < 1 || s.batches < 1 || s.starts < 1 {
 		return errors.New("rounds, changes, batches and starts are at least 1")
+	}
+	if s.batches > maxBatches {
+		return fmt.Errorf("there are at most %d batches", maxBatches)
 	}
 	chosen, err := rig.Choose(partNames(), s.parts)
 	if err != nil {

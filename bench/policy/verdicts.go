@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -47,7 +48,7 @@ type judge struct {
 
 // measureVerdicts has all evaluators judge the same packets, which they must agree on.
 func (b *bench) measureVerdicts(context.Context) (figures []figure, err error) {
-	store, err := model()
+	store, err := model(eachPod, eachPolicy)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func newEngine() (*engine, error) {
 		networkpolicy.NewStandardNetworkPolicy(nodeName, namespaces, pods, policies),
 	})
 	teams := make(map[string]map[string]string)
-	return e, eachObject(func(resource string, o fakeapi.Object) error {
+	add := func(resource string, o fakeapi.Object) error {
 		switch o := o.(type) {
 		case *corev1.Namespace:
 			teams[o.Name] = o.Labels
@@ -141,7 +142,8 @@ func newEngine() (*engine, error) {
 			return into.Add(o)
 		}
 		return nil
-	})
+	}
+	return e, errors.Join(eachPod(add), eachPolicy(add))
 }
 
 // GetPodInfoByIP implements api.PodInfoProvider.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/bench/fakeapi"
+	"portolan.dev/portolan/bench/sender"
 	"portolan.dev/portolan/bench/synthetic"
 )
 
@@ -23,7 +24,6 @@ const (
 	changedIPs   = "10.176.0.0" // of endpoints that replace others
 	serviceCIDR  = "10.96.0.0/12"
 	clusterCIDR  = "10.244.0.0/16"
-	clientRange  = "10.244.8.0/22"
 	servingRange = "10.160.0.0/11"
 
 	maxEndpoints = 1 << 20 // before changedIPs
@@ -33,7 +33,7 @@ const (
 	nodeName    = "node-1"
 	namespace   = "default"
 	servicePort = 80
-	datagrams   = 53 // the port of UDP
+	datagrams   = sender.Port
 )
 
 // probes are Services of one endpoint each, whose changes are timed. The last is a Service

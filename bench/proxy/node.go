@@ -16,6 +16,7 @@ import (
 
 	"portolan.dev/portolan/bench/fakeapi"
 	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/sender"
 	"portolan.dev/portolan/bench/synthetic"
 	"portolan.dev/portolan/test/netns/nodes"
 )
@@ -81,7 +82,7 @@ func (b *bench) newNode(c contender, s size) (*node, error) {
 }
 
 func (n *node) build() (err error) {
-	n.world, err = nodes.NewRouter(netip.MustParsePrefix(clientRange), netip.MustParsePrefix(servingRange))
+	n.world, err = nodes.NewRouter(netip.MustParsePrefix(sender.Range), netip.MustParsePrefix(servingRange))
 	if err != nil {
 		return err
 	}
@@ -146,23 +147,9 @@ func (n *node) serve() error {
 			go answer(c)
 		}
 	}()
-	go func() {
-		buf := make([]byte, 1)
-		for {
-			n, from, err := conn.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			if string(buf[:n]) == question {
-				_, _ = conn.WriteToUDPAddrPort(buf, from) // the client repeats it
-			}
-		}
-	}()
+	go sender.Answer(conn)
 	return nil
 }
-
-// question is the datagram that is answered.
-const question = "?"
 
 // answer tells the address that the client has reached, until the client resets the connection.
 func answer(c net.Conn) {
@@ -254,13 +241,6 @@ func childrenTime(pid int) (time.Duration, error) {
 	}
 	_, err = fmt.Sscan(fields[cutime]+" "+fields[cutime+1], &user, &system)
 	return time.Duration(user+system) * tick, err
-}
-
-// threadTime returns the processor time of the calling thread.
-func threadTime() (time.Duration, error) {
-	var t unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
-	return time.Duration(t.Nano()), err
 }
 
 // until calls done repeatedly, at an interval of a tenth of the time passed, until it

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/bench/sender"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 	staleGrace  = 200 * time.Millisecond
 	staleWindow = time.Second
 
-	staleSource = firstPort + portCount // the first port of the clients
+	staleSource = sender.FirstPort + sender.PortCount // the first port of the clients
 )
 
 // measureStale returns the share of a flow's datagrams that still reach an endpoint that was
@@ -27,7 +29,7 @@ const (
 func (n *node) measureStale(ctx context.Context) (float64, error) {
 	var sent, late int64
 	for round := range staleRounds {
-		s, l, err := n.replaceUnderFlow(ctx, netip.AddrPortFrom(source(0).Addr(), uint16(staleSource+round)))
+		s, l, err := n.replaceUnderFlow(ctx, netip.AddrPortFrom(sender.Source(0).Addr(), uint16(staleSource+round)))
 		if err != nil {
 			return 0, err
 		}
@@ -50,7 +52,7 @@ func (n *node) replaceUnderFlow(ctx context.Context, client netip.AddrPort) (sen
 		return 0, 0, err
 	}
 	err = n.world.Client.Do(func() error {
-		fd, err := dial(client, before.addrPort())
+		fd, err := sender.Dial(client, before.addrPort())
 		if err != nil {
 			return err
 		}

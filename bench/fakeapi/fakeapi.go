@@ -72,12 +72,13 @@ func New(c *synthetic.Cluster) (*Server, error) {
 	}
 	f := &Server{url: "http://" + listener.Addr().String(), kinds: make(map[string]*kind)}
 	for resource, k := range map[string]kind{
-		"namespaces":     {example: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
-		"services":       {example: &corev1.Service{}, list: &corev1.ServiceList{}},
-		"endpointslices": {example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
-		"pods":           {example: &corev1.Pod{}, list: &corev1.PodList{}},
-		"nodes":          {example: &corev1.Node{}, list: &corev1.NodeList{}},
-		"servicecidrs":   {example: &networkingv1.ServiceCIDR{}, list: &networkingv1.ServiceCIDRList{}},
+		"namespaces":      {example: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
+		"services":        {example: &corev1.Service{}, list: &corev1.ServiceList{}},
+		"endpointslices":  {example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
+		"pods":            {example: &corev1.Pod{}, list: &corev1.PodList{}},
+		"nodes":           {example: &corev1.Node{}, list: &corev1.NodeList{}},
+		"servicecidrs":    {example: &networkingv1.ServiceCIDR{}, list: &networkingv1.ServiceCIDRList{}},
+		"networkpolicies": {example: &networkingv1.NetworkPolicy{}, list: &networkingv1.NetworkPolicyList{}},
 	} {
 		k.objects, k.watches = make(map[string]*stored), make(map[http.ResponseWriter]struct{})
 		f.kinds[resource] = &k
@@ -142,6 +143,12 @@ func (f *Server) Send(changes []Frame) {
 // Create adds an object of a resource, which is named as in URLs.
 func (f *Server) Create(resource string, o Object) error { return f.write(resource, watch.Added, o) }
 
+// Change replaces an object of a resource. It returns when the change was sent to all watches.
+func (f *Server) Change(resource string, o Object) error { return f.write(resource, watch.Modified, o) }
+
+// Delete deletes an object of a resource. Watches that begin later do not show it.
+func (f *Server) Delete(resource string, o Object) error { return f.write(resource, watch.Deleted, o) }
+
 // Put is a synthetic.Put. It returns when the change was sent to all watches.
 func (f *Server) Put(_ context.Context, o *discoveryv1.EndpointSlice) error {
 	return f.write("endpointslices", watch.Modified, o)
@@ -157,7 +164,11 @@ func (f *Server) write(resource string, event watch.EventType, o Object) error {
 		return err
 	}
 	k := f.kinds[resource]
-	k.objects[o.GetNamespace()+"/"+o.GetName()] = &stored{o, f.version, sent}
+	if name := o.GetNamespace() + "/" + o.GetName(); event == watch.Deleted {
+		delete(k.objects, name)
+	} else {
+		k.objects[name] = &stored{o, f.version, sent}
+	}
 	for w := range k.watches {
 		send(w, sent)
 	}

@@ -56,6 +56,8 @@ func parts() []part {
 		{"change", "A label of a Pod changes", (*bench).measureChanges},
 		{"load", "All rules into an empty kernel", (*bench).measureLoad},
 		{"packets", "Packets to a Pod that policies select", (*bench).measurePackets},
+		{"memory", "The agent", (*bench).measureMemory},
+		{"starts", "A Pod starts", (*bench).measureStarts},
 		{"verdicts", "A verdict", (*bench).measureVerdicts},
 	}
 }

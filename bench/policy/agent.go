@@ -25,6 +25,7 @@ import (
 
 // agent is the agent of a node with the part policy, the whole program, and its API server.
 type agent struct {
+	node            node
 	program, socket string
 	world           *nodes.Router
 	api             *fakeapi.Server
@@ -34,13 +35,13 @@ type agent struct {
 // startTime is how long the agent may take until the kernel has the policies.
 const startTime = 2 * time.Minute
 
-// newAgent starts an agent with the cluster, and waits until the kernel has the policies. Close it.
-func (b *bench) newAgent() (*agent, error) {
+// newAgent starts the agent of a node, and waits until the kernel has the policies. Close it.
+func (b *bench) newAgent(n node) (*agent, error) {
 	dir, err := os.MkdirTemp(b.dir, "agent-")
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{program: b.portolan.Path(), socket: filepath.Join(dir, "cni.sock")}
+	a := &agent{node: n, program: b.portolan.Path(), socket: filepath.Join(dir, "cni.sock")}
 	if err := a.start(dir); err != nil {
 		return nil, errors.Join(err, a.close())
 	}
@@ -62,7 +63,8 @@ func (a *agent) start(dir string) (err error) {
 	kubeconfig, config := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "portolan.yaml")
 	text := fmt.Sprintf("policy: {cni: {socket: %s}}\nproxy: {nodeName: %s}\n", a.socket, nodeName)
 	err = errors.Join(
-		eachPod(a.api.Create), eachPolicy(a.api.Create), a.api.Kubeconfig(kubeconfig), os.WriteFile(config, []byte(text), 0o600),
+		a.node.eachPod(a.api.Create), eachPolicy(a.api.Create),
+		a.api.Kubeconfig(kubeconfig), os.WriteFile(config, []byte(text), 0o600),
 	)
 	if err != nil {
 		return err
@@ -104,8 +106,10 @@ func (a *agent) call(command string, p *corev1.Pod) error {
 			"cniVersion": "1.1.0", "ips": []any{map[string]any{"address": p.Status.PodIP + "/32", "interface": 0}},
 			"interfaces": []any{map[string]any{"name": "eth0", "sandbox": sandbox}},
 		}
-		environment = append(environment, "CNI_CONTAINERID="+string(p.UID), "CNI_IFNAME=eth0", "CNI_NETNS="+sandbox,
-			fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_UID=%s", p.Namespace, p.Name, p.UID))
+		environment = append(
+			environment, "CNI_CONTAINERID="+string(p.UID), "CNI_IFNAME=eth0", "CNI_NETNS="+sandbox,
+			fmt.Sprintf("CNI_ARGS=K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_UID=%s", p.Namespace, p.Name, p.UID),
+		)
 	}
 	text, err := json.Marshal(conf)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // the model until the kernel has committed the transaction.
 func (b *bench) measureChanges(ctx context.Context) (figures []figure, err error) {
 	const goal = .5 // ms
-	store, err := model(eachPod, eachPolicy)
+	store, err := model(large.eachPod, eachPolicy)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (b *bench) measureChanges(ctx context.Context) (figures []figure, err error
 	var processor, took []time.Duration
 	elements := 0
 	for i := range b.changes {
-		changed, err := decode(relabeled(i))
+		changed, err := decode(large.relabeled(i))
 		if err != nil {
 			return nil, err
 		}
@@ -60,5 +60,6 @@ func (b *bench) measureChanges(ctx context.Context) (figures []figure, err error
 	}
 	figures = quantiles("processor time until the kernel has it", processor, goal, 0)
 	figures = append(figures, quantiles("time", took, 0, 0)...)
-	return append(figures, figure{what: "elements that a change adds or removes", number: float64(elements) / float64(b.changes)}), nil
+	each := float64(elements) / float64(b.changes)
+	return append(figures, figure{what: "elements that a change adds or removes", number: each}), nil
 }

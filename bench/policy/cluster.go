@@ -20,8 +20,7 @@ import (
 )
 
 // The cluster: each policy selects the Pods of one app in one namespace, ten or so, and has three peers
-// by label that select some 170 Pods each. One Pod in ten is on the node, one of each app, so that all
-// policies apply there.
+// by label that select some 170 Pods each.
 const (
 	nodeName   = "node-1"
 	pods       = 10_000
@@ -37,6 +36,16 @@ const (
 	some   = 3
 
 	firstPort = 8000 // of policies
+)
+
+// node is a node with so many of the cluster's Pods.
+type node int
+
+const (
+	// large has a Pod of each app, so that all policies apply there.
+	large node = 1000
+	// usual has as many Pods as a kubelet starts by default (kubelet.config.k8s.io/v1beta1, maxPods).
+	usual node = 110
 )
 
 // These are the first addresses, and the range of the node's Pods.
@@ -66,11 +75,14 @@ func randomValue(r *rand.Rand) string { return valueName(r.IntN(values)) }
 
 func newNamespace(i int) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: namespaceName(i), Labels: map[string]string{"team": teamName(i % teams), corev1.LabelMetadataName: namespaceName(i)},
+		Name: namespaceName(
+			i,
+		),
+		Labels: map[string]string{"team": teamName(i % teams), corev1.LabelMetadataName: namespaceName(i)},
 	}}
 }
 
-// newNode returns the node.
+// newNode returns the Node.
 func newNode() *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
@@ -79,33 +91,36 @@ func newNode() *corev1.Node {
 }
 
 // podAddr returns the address of the i-th Pod; the first ones are on the node.
-func podAddr(i int) netip.Addr {
-	if i < locals {
+func (n node) podAddr(i int) netip.Addr {
+	if i < int(n) {
 		return synthetic.Nth(localIPs, i)
 	}
-	return synthetic.Nth(otherIPs, i-locals)
+	return synthetic.Nth(otherIPs, i-int(n))
 }
 
 // newPod returns the i-th Pod.
-func newPod(i int) *corev1.Pod {
+func (n node) newPod(i int) *corev1.Pod {
 	r := random(ofPods, uint64(i))
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespaceName(i % namespaces), Name: fmt.Sprintf("pod-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i)),
+			Namespace: namespaceName(i % namespaces), Name: fmt.Sprintf("pod-%d", i),
+			UID:    types.UID(fmt.Sprintf("uid-%d", i)),
 			Labels: map[string]string{"app": appName(i / namespaces % apps)},
 		},
 		Spec: corev1.PodSpec{
-			NodeName:   nodeName,
-			Containers: []corev1.Container{{Name: "main", Image: "image", Ports: []corev1.ContainerPort{{ContainerPort: firstPort}}}},
+			NodeName: nodeName,
+			Containers: []corev1.Container{
+				{Name: "main", Image: "image", Ports: []corev1.ContainerPort{{ContainerPort: firstPort}}},
+			},
 		},
 	}
-	if i >= locals {
+	if i >= int(n) {
 		p.Spec.NodeName = fmt.Sprintf("node-%d", 2+i/100)
 	}
 	for l := range labels {
 		p.Labels[labelName(l)] = randomValue(r)
 	}
-	return running(p, podAddr(i))
+	return running(p, n.podAddr(i))
 }
 
 // running gives a Pod the status of one that runs.
@@ -155,7 +170,7 @@ func port(protocol corev1.Protocol, number int) networkingv1.NetworkPolicyPort {
 type objects func(do func(resource string, o fakeapi.Object) error) error
 
 // eachPod is the cluster without its policies.
-func eachPod(do func(resource string, o fakeapi.Object) error) error {
+func (n node) eachPod(do func(resource string, o fakeapi.Object) error) error {
 	if err := do("nodes", newNode()); err != nil {
 		return err
 	}
@@ -165,7 +180,7 @@ func eachPod(do func(resource string, o fakeapi.Object) error) error {
 		}
 	}
 	for i := range pods {
-		if err := do("pods", newPod(i)); err != nil {
+		if err := do("pods", n.newPod(i)); err != nil {
 			return err
 		}
 	}
@@ -227,15 +242,17 @@ func decode(o fakeapi.Object) (made cluster.Object, err error) {
 
 // compile compiles the whole model for the node.
 func compile(store *cluster.Store) *plan.Compiler {
-	c := plan.New(plan.Config{Node: nodeName, DNS: plan.DNS{Service: cluster.Key{Namespace: "kube-system", Name: "kube-dns"}}})
+	c := plan.New(
+		plan.Config{Node: nodeName, DNS: plan.DNS{Service: cluster.Key{Namespace: "kube-system", Name: "kube-dns"}}},
+	)
 	store.View(func(v *cluster.View) { c.Apply(v, &cluster.Changes{Everything: true}) })
 	return c
 }
 
 // relabeled returns a Pod of the cluster of which one label has another value: another Pod for each i.
-func relabeled(i int) *corev1.Pod {
+func (n node) relabeled(i int) *corev1.Pod {
 	const step = 7919 // a prime: no two of as many as there are Pods are equal
-	p := newPod(i * step % pods)
+	p := n.newPod(i * step % pods)
 	r := random(ofChanges, uint64(i))
 	label := labelName(r.IntN(labels))
 	for old := p.Labels[label]; p.Labels[label] == old; {

@@ -11,7 +11,7 @@ import (
 // measureLoad has an empty kernel hold the rules, and then a new agent find that it does.
 func (b *bench) measureLoad(context.Context) (figures []figure, err error) {
 	const goal = 2000 // ms
-	store, err := model(eachPod, eachPolicy)
+	store, err := model(large.eachPod, eachPolicy)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"portolan.dev/portolan/bench/rig"
@@ -11,11 +12,23 @@ import (
 // settleTime is the pause in which garbage may be collected.
 const settleTime = 3 * time.Second
 
-// measureMemory measures the agent's memory when it has loaded the cluster, and after changes, and what
-// those cost it.
+// measureMemory measures what the agents of both nodes use.
 func (b *bench) measureMemory(ctx context.Context) (figures []figure, err error) {
+	for _, n := range []node{usual, large} {
+		some, err := b.measureAgent(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, some...)
+	}
+	return figures, nil
+}
+
+// measureAgent measures the agent's memory when it has loaded the cluster, and after changes, and what those
+// cost it.
+func (b *bench) measureAgent(ctx context.Context, n node) (figures []figure, err error) {
 	const goal = 40 // MiB
-	a, err := b.newAgent()
+	a, err := b.newAgent(n)
 	if err != nil {
 		return nil, err
 	}
@@ -40,12 +53,13 @@ func (b *bench) measureMemory(ctx context.Context) (figures []figure, err error)
 	}
 	time.Sleep(settleTime)
 	changed, _, err := rig.Memory(pid)
+	where := fmt.Sprintf("%d Pods on the node: ", n)
 	return []figure{
-		{what: "processor time of the agent from its start until the kernel has all, ms", number: milliseconds(started)},
+		{what: where + "processor time from the start until the kernel has all, ms", number: milliseconds(started)},
 		{what: "resident memory then, MiB", number: loaded, most: goal},
 		{what: "of it, what is of no file", number: own},
 		{what: "most until then", number: most},
-		{what: "processor time of the agent for a label that changes, from the API server on, ms", number: milliseconds(each)},
+		{what: "processor time for a label that changes, from the API server on, ms", number: milliseconds(each)},
 		{what: "resident memory after these changes, MiB", number: changed, most: goal},
 	}, err
 }
@@ -60,7 +74,7 @@ func (a *agent) relabel(ctx context.Context, changes int) (time.Duration, error)
 	}
 	next := time.Now()
 	for i := range changes {
-		if err := a.api.Change("pods", relabeled(i)); err != nil {
+		if err := a.api.Change("pods", a.node.relabeled(i)); err != nil {
 			return 0, err
 		}
 		next = next.Add(pace)

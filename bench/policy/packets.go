@@ -141,7 +141,7 @@ func (w *way) build() (err error) {
 
 // program has the kernel of the node hold the policies.
 func (w *way) program() error {
-	store, err := model(eachPod, w.eachSelecting)
+	store, err := model(large.eachPod, w.eachSelecting)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,8 @@ func (w *way) eachSelecting(do func(resource string, o fakeapi.Object) error) er
 	}
 	err := newPod("server", nodeName, serving, server().Addr())
 	for i := range clientPods {
-		err = errors.Join(err, newPod(fmt.Sprint("client-", i), "node-2", client, sender.Source(i*sender.PortCount).Addr()))
+		addr := sender.Source(i * sender.PortCount).Addr()
+		err = errors.Join(err, newPod(fmt.Sprint("client-", i), "node-2", client, addr))
 	}
 	for i := range w.policies {
 		p := newPolicy(i)

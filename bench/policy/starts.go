@@ -18,12 +18,13 @@ import (
 // takes, from the start of its process to its end.
 func (b *bench) measureStarts(ctx context.Context) (figures []figure, err error) {
 	const p50, p99 = 5, 20 // ms
-	a, err := b.newAgent()
+	a, err := b.newAgent(usual)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
 	time.Sleep(settleTime)
+	defer rig.KeepGarbage()()
 	var plugin, empty []time.Duration
 	for i := range b.starts {
 		took, err := a.startPod(i)
@@ -40,15 +41,17 @@ func (b *bench) measureStarts(ctx context.Context) (figures []figure, err error)
 			return nil, ctx.Err()
 		}
 	}
-	return append(quantiles("ADD", plugin, p50, p99),
-		figure{what: "a call of the plugin that changes nothing, p50, ms", number: milliseconds(rig.Quantile(empty, .5))}), nil
+	call := figure{
+		what: "a call of the plugin that changes nothing, p50, ms", number: milliseconds(rig.Quantile(empty, .5)),
+	}
+	return append(quantiles("ADD", plugin, p50, p99), call), nil
 }
 
 // startPod starts a Pod of an app of the cluster, and ends it.
 func (a *agent) startPod(i int) (time.Duration, error) {
 	const before, longest = 20 * time.Millisecond, 40 * time.Millisecond // as a runtime takes for the Pod's network
-	p := newPod(i % locals)
-	addr := synthetic.Nth(localIPs, locals+i)
+	p := a.node.newPod(i % int(a.node))
+	addr := synthetic.Nth(localIPs, int(a.node)+i)
 	p.Name, p.UID = fmt.Sprintf("starting-%d", i), types.UID(fmt.Sprintf("starting-%d", i))
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	if err := a.api.Create("pods", p); err != nil {

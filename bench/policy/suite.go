@@ -38,7 +38,7 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	rig.RoundsFlag(flags, &s.rounds, 3)
 	flags.IntVar(&s.changes, "changes", 1000, "changes of a label, in each round")
 	flags.IntVar(&s.batches, "batches", 25, "batches of packets of each kind, in each round")
-	flags.IntVar(&s.starts, "starts", 100, "Pods that start, in each round")
+	flags.IntVar(&s.starts, "starts", 300, "Pods that start, in each round")
 	flags.StringVar(&s.parts, "parts", "", "only these, with commas between: "+strings.Join(partNames(), ","))
 	rig.WriteFlag(flags, &s.write)
 	return s.run

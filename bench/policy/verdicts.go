@@ -33,7 +33,7 @@ type question struct {
 }
 
 func randomQuestion(r *rand.Rand) question {
-	q := question{to: r.IntN(locals), port: uint16(firstPort + r.IntN(peers))}
+	q := question{to: r.IntN(int(large)), port: uint16(firstPort + r.IntN(peers))}
 	for q.from = r.IntN(pods); q.from == q.to; { // a Pod reaches itself, which the others do not say
 		q.from = r.IntN(pods)
 	}
@@ -48,7 +48,7 @@ type judge struct {
 
 // measureVerdicts has all evaluators judge the same packets, which they must agree on.
 func (b *bench) measureVerdicts(context.Context) (figures []figure, err error) {
-	store, err := model(eachPod, eachPolicy)
+	store, err := model(large.eachPod, eachPolicy)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func newEngine() (*engine, error) {
 		}
 		return nil
 	}
-	return e, errors.Join(eachPod(add), eachPolicy(add))
+	return e, errors.Join(large.eachPod(add), eachPolicy(add))
 }
 
 // GetPodInfoByIP implements api.PodInfoProvider.
@@ -155,7 +155,7 @@ func (e *engine) GetPodInfoByIP(ip string) (*api.PodInfo, bool) {
 func (e *engine) judge(q question) (bool, error) {
 	const sourcePort = 40_000
 	return e.whole.EvaluatePacket(context.Background(), &network.Packet{
-		SrcIP: podAddr(q.from).AsSlice(), DstIP: podAddr(q.to).AsSlice(), Proto: corev1.ProtocolTCP,
+		SrcIP: large.podAddr(q.from).AsSlice(), DstIP: large.podAddr(q.to).AsSlice(), Proto: corev1.ProtocolTCP,
 		SrcPort: sourcePort, DstPort: int(q.port),
 	})
 }
@@ -178,7 +178,7 @@ func newEvaluator(store *cluster.Store) *evaluator {
 }
 
 func (e *evaluator) judge(q question) (bool, error) {
-	from, to := e.byAddr[podAddr(q.from)], e.byAddr[podAddr(q.to)]
+	from, to := e.byAddr[large.podAddr(q.from)], e.byAddr[large.podAddr(q.to)]
 	port := cluster.Port{Protocol: cluster.TCP, Number: q.port}
 	return e.set.Egress(from, to, port).Allowed && e.set.Ingress(to, from, port).Allowed, nil
 }
@@ -188,6 +188,6 @@ type compiled struct{ *plan.Compiler }
 
 func (c *compiled) judge(q question) (bool, error) {
 	return ruleset.Judge(c, ruleset.Packet{
-		Source: podAddr(q.from), Destination: podAddr(q.to), Protocol: ruleset.TCP, DestinationPort: q.port,
+		Source: large.podAddr(q.from), Destination: large.podAddr(q.to), Protocol: ruleset.TCP, DestinationPort: q.port,
 	}, nil).Allowed, nil
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/bench/fakeapi"
-	"portolan.dev/portolan/bench/sender"
 	"portolan.dev/portolan/bench/synthetic"
 )
 
@@ -33,7 +32,7 @@ const (
 	nodeName    = "node-1"
 	namespace   = "default"
 	servicePort = 80
-	datagrams   = sender.Port
+	datagrams   = 53 // the port of UDP
 )
 
 // probes are Services of one endpoint each, whose changes are timed. The last is a Service

@@ -22,11 +22,9 @@ const (
 
 	sends = 20_000 // packets of an established flow
 
-	// Port is that of servers.
-	Port = 53
-
-	// FirstPort to FirstPort + PortCount - 1 are those of clients.
+	// FirstPort is the first port of clients.
 	FirstPort = 10_000
+	// PortCount is how many ports they have.
 	PortCount = 50_000
 
 	question = "?" // the datagram that is answered

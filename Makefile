@@ -86,7 +86,7 @@ bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; d
 bench-node: ## what the agent on a node is to Pods, beside CoreDNS, about 20 minutes, as root; docs/bench.md
 	cd bench && go run . node -write ../docs/bench.md $(BENCHFLAGS)
 
-bench-policy: ## what network policies cost, about 6 minutes, as root; docs/bench.md
+bench-policy: ## what network policies cost, about 5 minutes, as root; docs/bench.md
 	cd bench && go run . policy -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-proxy: ## the service proxy beside kube-proxy, about 10 minutes, as root; docs/bench.md

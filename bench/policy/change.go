@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
 // measureChanges changes one label of one Pod after another. The processor time is from the write into
@@ -28,7 +29,7 @@ func (b *bench) measureChanges(ctx context.Context) (figures []figure, err error
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	runtime.GC() // what compiling left
-	var processor, took []time.Duration
+	var processor, planning, took []time.Duration
 	elements := 0
 	for i := range b.changes {
 		changed, err := decode(large.relabeled(i))
@@ -39,7 +40,12 @@ func (b *bench) measureChanges(ctx context.Context) (figures []figure, err error
 			store.Update(func(tx *cluster.Tx) { tx.Put(changed) })
 			changes := feed.Pending()
 			store.View(func(v *cluster.View) {
-				delta := compiler.Apply(v, &changes)
+				var delta *ruleset.Delta
+				var s spent
+				if s, failure = measured(func() error { delta = compiler.Apply(v, &changes); return nil }); failure != nil {
+					return
+				}
+				planning = append(planning, s.processor)
 				for _, e := range delta.Elements {
 					elements += len(e.Add) + len(e.Remove)
 				}
@@ -59,6 +65,7 @@ func (b *bench) measureChanges(ctx context.Context) (figures []figure, err error
 		return nil, errors.New("no change changed any element")
 	}
 	figures = quantiles("processor time until the kernel has it", processor, goal, 0)
+	figures = append(figures, quantiles("of it, planning", planning, 0, 0)[0])
 	figures = append(figures, quantiles("time", took, 0, 0)...)
 	each := float64(elements) / float64(b.changes)
 	return append(figures, figure{what: "elements that a change adds or removes", number: each}), nil

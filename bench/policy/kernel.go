@@ -20,7 +20,7 @@ type kernel struct {
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 	watched  error
-	loaded   spent // of sync
+	loaded   spent // of sync: the time of Sync, and the processor time with the begin of Watch
 }
 
 // newKernel has the kernel hold rs, and watches the table from then on, as the agent does. Close it.
@@ -38,21 +38,29 @@ func newKernel(rs ruleset.Ruleset) (*kernel, error) {
 
 // sync has the kernel hold rs, with a new Table as after a start of the agent.
 func (k *kernel) sync(rs ruleset.Ruleset) error {
-	err := k.network.Do(func() (err error) { // sockets stay in the namespace
+	const pause = 100 * time.Millisecond // in which Watch may begin
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	return k.network.Do(func() (err error) { // sockets stay in the namespace
 		if k.table, err = nft.New(nft.Config{LogGroup: 1}); err != nil {
 			return err
 		}
-		k.loaded, err = measured(func() error { return k.table.Sync(rs) })
+		table, began := k.table, time.Now()
+		var took time.Duration
+		k.loaded, err = measured(func() error {
+			if err := table.Sync(rs); err != nil {
+				return err
+			}
+			took = time.Since(began)
+			k.watching.Go(func() {
+				k.watched = k.network.Do(func() error { return table.Watch(ctx, make(chan nft.Notice, 1)) })
+			})
+			time.Sleep(pause)
+			return nil
+		})
+		k.loaded.took = took
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	k.stop = stop
-	table := k.table
-	k.watching.Go(func() { k.watched = table.Watch(ctx, make(chan nft.Notice, 1)) })
-	return nil
 }
 
 // end closes the Table. The kernel keeps what it has.

@@ -6,7 +6,6 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
-	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // bufferSize is the size of the socket's buffers, which a transaction must fit in: that of 700,000

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/process"
 	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/upstream/cri"
 	"portolan.dev/portolan/test/upstream/node"
 )
 
@@ -43,6 +45,8 @@ type Proxy string
 const (
 	KubeProxy Proxy = "kube-proxy" // in nftables mode
 	Portolan  Proxy = "portolan"
+	// PortolanPolicies is Portolan's with policies in the same agent. Its CNI plugin is called for each Pod.
+	PortolanPolicies Proxy = "portolan-policies"
 )
 
 // Config describes a cluster.
@@ -214,7 +218,7 @@ func (c *Cluster) startNode(ctx context.Context, number int) error {
 	var routes []string
 	config := node.Config{
 		Name: name, Dir: filepath.Join(c.dir, name), Kubeconfig: c.Kubeconfig(), Gateways: hostAddresses, PodCIDRs: podCIDRs,
-		ClusterDNS: dnsAddress, Images: c.config.Programs.Images, Kubelet: c.config.Programs.Kubelet, Proxy: c.proxy(name),
+		ClusterDNS: dnsAddress, Images: c.config.Programs.Images, Kubelet: c.config.Programs.Kubelet,
 	}
 	for i, cidr := range podCIDRs {
 		object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
@@ -225,7 +229,7 @@ func (c *Cluster) startNode(ctx context.Context, number int) error {
 	if _, err := c.Client().CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if err := errors.Join(namespace.IP(routes...), os.Mkdir(config.Dir, 0o755)); err != nil {
+	if err := errors.Join(namespace.IP(routes...), os.Mkdir(config.Dir, 0o755), c.addProxy(&config)); err != nil {
 		return err
 	}
 	n, err := node.Start(config, bridge)
@@ -235,19 +239,35 @@ func (c *Cluster) startNode(ctx context.Context, number int) error {
 	return err
 }
 
-// proxy is the command of a node's service proxy. Both have their pages at kube-proxy's addresses.
-func (c *Cluster) proxy(nodeName string) []string {
-	if c.config.Proxy == Portolan {
-		return []string{
-			c.config.Programs.Portolan, "proxy", "--kubeconfig", c.Kubeconfig(), "--node-name", nodeName,
-			"--cluster-cidr", ClusterCIDRs, "--admin", "127.0.0.1:10249",
+// admin is the address of the pages of a node's service proxy, which is kube-proxy's.
+const admin = "127.0.0.1:10249"
+
+// addProxy gives a node the command of its service proxy, and what policies need. The node's directory exists.
+func (c *Cluster) addProxy(n *node.Config) error {
+	portolan := c.config.Programs.Portolan
+	switch c.config.Proxy {
+	case Portolan:
+		n.Proxy = []string{
+			portolan, "proxy", "--kubeconfig", c.Kubeconfig(), "--node-name", n.Name,
+			"--cluster-cidr", ClusterCIDRs, "--admin", admin,
+		}
+	case PortolanPolicies:
+		file, socket := filepath.Join(n.Dir, "agent.yaml"), filepath.Join(n.Dir, "cni.sock")
+		n.Plugin = &cri.Plugin{Program: portolan, Configuration: map[string]any{"socket": socket}}
+		// The name of the Node is the host name.
+		n.Proxy = []string{portolan, "node", "--parts", "proxy,policy", "--kubeconfig", c.Kubeconfig(), "--config", file}
+		return os.WriteFile(file, fmt.Appendf(nil,
+			"proxy: {detectLocal: {clusterCIDRs: ['%s']}}\npolicy: {cni: {socket: %s}}\nadmin: {listen: '%s'}\n",
+			strings.ReplaceAll(ClusterCIDRs, ",", "', '"), socket, admin,
+		), 0o600)
+	default:
+		n.Proxy = []string{
+			c.config.Programs.KubeProxy, "--proxy-mode=nftables", "--kubeconfig=" + c.Kubeconfig(),
+			"--hostname-override=" + n.Name, "--cluster-cidr=" + ClusterCIDRs,
+			"--conntrack-max-per-core=0", // it is of the machine
 		}
 	}
-	return []string{
-		c.config.Programs.KubeProxy, "--proxy-mode=nftables", "--kubeconfig=" + c.Kubeconfig(),
-		"--hostname-override=" + nodeName, "--cluster-cidr=" + ClusterCIDRs,
-		"--conntrack-max-per-core=0", // it is of the machine
-	}
+	return nil
 }
 
 // awaitNodes waits until all nodes are ready.

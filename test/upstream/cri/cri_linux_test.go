@@ -46,12 +46,18 @@ type client struct {
 
 func newClient(t *testing.T) *client {
 	t.Helper()
+	return newClientWith(t, nil)
+}
+
+func newClientWith(t *testing.T, plugin *Plugin) *client {
+	t.Helper()
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	server, err := New(Config{
 		Socket: socket, Streams: netip.MustParseAddrPort("127.0.0.1:10350"), Dir: dir,
 		Images:   image.Store{"shell": {Name: "shell", Entrypoint: []string{"sh", "-c"}}},
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")},
+		Plugin:   plugin,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -79,15 +85,19 @@ func newClient(t *testing.T) *client {
 	return r
 }
 
-// sandbox runs a Pod and returns its addresses.
-func (r *client) sandbox(name string) (config *runtimeapi.PodSandboxConfig, id string, addresses []string) {
-	r.Helper()
-	config = &runtimeapi.PodSandboxConfig{
+func (r *client) config(name string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name}, Hostname: name,
 		LogDirectory: filepath.Join(r.dir, "logs-"+name),
 		DnsConfig:    &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}, Searches: []string{"svc.cluster.local"}},
 		Linux:        &runtimeapi.LinuxPodSandboxConfig{Sysctls: map[string]string{"net.ipv4.tcp_syncookies": "0"}},
 	}
+}
+
+// sandbox runs a Pod and returns its addresses.
+func (r *client) sandbox(name string) (config *runtimeapi.PodSandboxConfig, id string, addresses []string) {
+	r.Helper()
+	config = r.config(name)
 	made, err := r.RunPodSandbox(r.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
 	if err != nil {
 		r.Fatal(err)
@@ -249,5 +259,51 @@ func TestNetwork(t *testing.T) {
 	links, err := net.Interfaces()
 	if err != nil || len(links) != 1 {
 		t.Errorf("links after the end: %v, %v", links, err)
+	}
+}
+
+// TestPlugin: the plugin is called when a Pod has its network, and when it ends. A Pod that it refuses has none.
+func TestPlugin(t *testing.T) {
+	dir := t.TempDir()
+	calls, program := filepath.Join(dir, "calls"), filepath.Join(dir, "plugin")
+	const script = `#!/bin/sh
+[ "$CNI_COMMAND" = DEL ] || [ -e "$CNI_NETNS" ] && echo "$CNI_COMMAND $CNI_ARGS $(/usr/bin/cat)" >>%s
+case $CNI_ARGS in *K8S_POD_NAME=refused*) [ "$CNI_COMMAND" = DEL ] || { echo no; exit 1; } ;; esac
+`
+	if err := os.WriteFile(program, fmt.Appendf(nil, script, calls), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := newClientWith(t, &Plugin{Program: program, Configuration: map[string]any{"key": "value"}})
+	_, pod, _ := r.sandbox("admitted")
+	if _, err := r.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: r.config("refused")})
+	if err == nil || !strings.Contains(err.Error(), "ADD of the CNI plugin: exit status 1: no") {
+		t.Errorf("a Pod that is refused: %v", err)
+	}
+	if links, err := net.Interfaces(); err != nil || len(links) != 1 {
+		t.Errorf("links of a Pod that was refused: %v, %v", links, err)
+	}
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	want := [][]string{
+		{"ADD ", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=admitted;", `"10.244.1.1/32"`, `"fd00:10:244:1::1/128"`, `"key":"value"`},
+		{"DEL ", "K8S_POD_NAME=admitted;"},
+		{"ADD ", "K8S_POD_NAME=refused;", `"10.244.1.2/32"`},
+		{"DEL ", "K8S_POD_NAME=refused;"},
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("calls:\n%s\nwant %d", text, len(want))
+	}
+	for i, parts := range want {
+		for _, part := range parts {
+			if !strings.Contains(lines[i], part) {
+				t.Errorf("call %d is %s, without %s", i+1, lines[i], part)
+			}
+		}
 	}
 }

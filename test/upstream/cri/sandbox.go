@@ -49,26 +49,46 @@ var sysctls = map[string]string{
 
 // RunPodSandbox makes the network of a Pod.
 func (s *Server) RunPodSandbox(
-	_ context.Context, r *runtimeapi.RunPodSandboxRequest,
+	ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
 ) (*runtimeapi.RunPodSandboxResponse, error) {
+	b, err := s.newSandbox(r.GetConfig())
+	if err == nil && b.network != nil {
+		err = s.config.Plugin.call(ctx, "ADD", b) // it may wait, without the lock
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		return nil, errors.Join(err, s.discard(b))
+	}
+	s.sandboxes[b.id] = b
+	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: b.id}, nil
+}
+
+// newSandbox makes a sandbox with its network. With an error, it returns what there is, which may be nil.
+func (s *Server) newSandbox(config *runtimeapi.PodSandboxConfig) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, dir, err := s.newID("pod")
 	if err != nil {
 		return nil, err
 	}
-	b := &sandbox{id: id, dir: dir, config: r.GetConfig(), created: time.Now()}
+	b := &sandbox{id: id, dir: dir, config: config, created: time.Now()}
 	if err := os.WriteFile(b.resolvConf(), []byte(resolvConf(b.config.GetDnsConfig())), 0o644); err != nil {
-		return nil, err
+		return b, err
 	}
-	if !b.onNode() {
-		b.network = &network{link: "to-" + id}
-		if err := s.makeNetwork(b); err != nil {
-			return nil, errors.Join(err, s.stopSandbox(b), os.RemoveAll(dir))
-		}
+	if b.onNode() {
+		return b, nil
 	}
-	s.sandboxes[id] = b
-	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+	b.network = &network{link: "to-" + id}
+	return b, s.makeNetwork(b)
+}
+
+// discard gives back what a sandbox has that did not start. The caller holds the lock.
+func (s *Server) discard(b *sandbox) error {
+	if b == nil {
+		return nil
+	}
+	return errors.Join(s.stopSandbox(b), os.RemoveAll(b.dir))
 }
 
 // onNode reports whether the Pod is in the node's network.
@@ -161,17 +181,21 @@ func (s *Server) stopSandbox(b *sandbox) error {
 	if n == nil {
 		return nil
 	}
+	var err error
+	if n.Network != nil {
+		err = s.config.Plugin.call(context.Background(), "DEL", b)
+	}
 	b.network = nil
 	for i, addr := range n.addresses {
 		s.addresses[i].release(addr)
 	}
 	if n.Network == nil {
-		return nil
+		return err
 	}
 	// The link goes with the namespace, later; its routes must go before their addresses are
 	// used again.
 	_ = namespace.IP("link delete " + n.link) // it may not have been made
-	return n.Close()
+	return errors.Join(err, n.Close())
 }
 
 // RemovePodSandbox forgets a Pod.

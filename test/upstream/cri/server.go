@@ -34,6 +34,7 @@ type Config struct {
 	Dir      string // of the containers' files; it exists
 	Images   image.Store
 	PodCIDRs []netip.Prefix // at most one of each family
+	Plugin   *Plugin        // nil: there is none
 }
 
 // Server is a container runtime.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/test/namespace"
+	"portolan.dev/portolan/test/upstream/cri"
 	"portolan.dev/portolan/test/upstream/image"
 )
 
@@ -34,8 +35,9 @@ type Config struct {
 	// ClusterDNS is the address of the cluster's DNS server.
 	ClusterDNS netip.Addr
 	Images     image.Store
-	Kubelet    string   // file
-	Proxy      []string // the command of the service proxy
+	Kubelet    string      // file
+	Proxy      []string    // the command of the service proxy
+	Plugin     *cri.Plugin // nil: there is none
 }
 
 // argument is the first argument of a node's process.

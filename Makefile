@@ -2,10 +2,10 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-proxy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-policy conformance-proxy rolling-proxy
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan
@@ -35,6 +35,9 @@ check: ## vet and the tests without the race detector
 
 attack: ## each attack for 30 seconds, with what the server used; as root; docs/security.md
 	cd test/attack && go test -count=1 -v -time 30s -timeout 30m .
+
+conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 15 minutes, as root; docs/policy-e2e.md
+	cd test/upstream && go run ./cmd/conformance -area policies $(CONFORMANCEFLAGS)
 
 conformance-proxy: ## Kubernetes' tests of Services with kube-proxy and with the service proxy, as root; docs/proxy-e2e.md
 	cd test/upstream && go run ./cmd/conformance $(CONFORMANCEFLAGS)

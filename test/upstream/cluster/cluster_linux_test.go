@@ -43,14 +43,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestCluster runs small versions of what the commands run, with Portolan's service proxy on two
-// nodes.
+// TestCluster runs small versions of what the commands run, with Portolan's service proxy and
+// policies on two nodes.
 func TestCluster(t *testing.T) {
 	programs, err := Prepared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Start(t.Context(), Config{Programs: programs, Proxy: Portolan, Nodes: 2})
+	c, err := Start(t.Context(), Config{Programs: programs, Proxy: PortolanPolicies, Nodes: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +67,11 @@ func TestCluster(t *testing.T) {
 	t.Run("rolling update", func(t *testing.T) { testRollingUpdate(t, c.Client()) })
 }
 
-// testSpecs runs two of the specs that cmd/conformance runs: one of Services, and one that expects
-// an error.
+// testSpecs runs two of the specs that cmd/conformance runs: one of Services that expects errors, and
+// one of NetworkPolicies, which connects to Services.
 func testSpecs(t *testing.T, s suite.Suite) {
-	specs, err := s.List(t.Context(), "Services should (serve a basic endpoint|be rejected when no endpoints)")
+	specs, err := s.List(t.Context(), 
+		"Services should be rejected when no endpoints|Netpol .* server and client should support a 'default-deny-all'")
 	if err != nil {
 		t.Fatal(err)
 	}

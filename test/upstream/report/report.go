@@ -1,4 +1,4 @@
-// Package report keeps what came of specs in files, and renders them as the table of
+// Package report keeps what came of specs in files, and renders them as tables, such as that of
 // docs/proxy-e2e.md.
 package report
 
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 	"portolan.dev/portolan/test/upstream/suite"
 )
 
-// Outcome is what came of a spec with one proxy.
+// Outcome is what came of a spec on one kind of cluster.
 type Outcome struct {
 	State suite.State
 	// Attempts is how often the spec was run until it passed, or until it was given up.
@@ -24,7 +25,7 @@ type Outcome struct {
 	Skipped  string `json:",omitempty"` // why
 }
 
-// Outcomes are those of all specs with one proxy.
+// Outcomes are those of all specs on one kind of cluster.
 type Outcomes map[suite.Spec]Outcome
 
 // Read reads a file that Write wrote. A file that does not exist has no outcomes.
@@ -55,61 +56,81 @@ func (o Outcomes) Write(file string) error {
 	return os.WriteFile(file, text.Bytes(), 0o644)
 }
 
-// Differences are the specs whose states differ, sorted.
-func Differences(a, b Outcomes) []suite.Spec {
-	var differ []suite.Spec
-	for _, spec := range all(a, b) {
-		if a[spec].State != b[spec].State {
-			differ = append(differ, spec)
-		}
-	}
-	return differ
+// Column has the outcomes of one kind of cluster.
+type Column struct {
+	Name     string // such as "kube-proxy"
+	Outcomes Outcomes
 }
 
-// all are the specs of both, sorted.
-func all(a, b Outcomes) []suite.Spec {
-	var specs []suite.Spec
-	for _, o := range []Outcomes{a, b} {
-		for spec := range o {
-			specs = append(specs, spec)
+// Faults are the specs that failed in a column, or whose states differ, sorted.
+func Faults(columns ...Column) []suite.Spec {
+	var faults []suite.Spec
+	for _, spec := range all(columns) {
+		first := columns[0].Outcomes[spec].State
+		if slices.ContainsFunc(columns, func(c Column) bool {
+			state := c.Outcomes[spec].State
+			return state == suite.Failed || state != first
+		}) {
+			faults = append(faults, spec)
 		}
+	}
+	return faults
+}
+
+// all are the specs of the columns, sorted.
+func all(columns []Column) []suite.Spec {
+	var specs []suite.Spec
+	for _, c := range columns {
+		specs = slices.AppendSeq(specs, maps.Keys(c.Outcomes))
 	}
 	slices.Sort(specs)
 	return slices.Compact(specs)
 }
 
 // Table renders the outcomes as Markdown: how many specs have which result, and a row for each
-// spec. Those that were skipped with both proxies come last, with the reason.
-func Table(kubeProxy, portolan Outcomes) string {
+// spec. Those that were skipped in all columns come last, with the reason of the first.
+func Table(columns ...Column) string {
 	var text strings.Builder
-	specs := all(kubeProxy, portolan)
-	fmt.Fprintf(&text, "| | passed | failed | skipped |\n|---|---|---|---|\n%s%s\n",
-		count("kube-proxy", kubeProxy), count("Portolan", portolan))
-	text.WriteString("| spec | kube-proxy | Portolan |\n|---|---|---|\n")
+	text.WriteString("| | passed | failed | skipped |\n|---|---|---|---|\n")
+	var names strings.Builder
+	for _, c := range columns {
+		text.WriteString(count(c))
+		names.WriteString(" " + c.Name + " |")
+	}
+	fmt.Fprintf(&text, "\n| spec |%s\n|---|%s\n", names.String(), strings.Repeat("---|", len(columns)))
 	var skipped []suite.Spec
-	for _, spec := range specs {
-		a, b := kubeProxy[spec], portolan[spec]
-		if a.State == suite.Skipped && b.State == suite.Skipped {
+	for _, spec := range all(columns) {
+		if !slices.ContainsFunc(columns, func(c Column) bool { return c.Outcomes[spec].State != suite.Skipped }) {
 			skipped = append(skipped, spec)
 			continue
 		}
-		fmt.Fprintf(&text, "| %s | %s | %s |\n", cell(string(spec)), a, b)
+		fmt.Fprintf(&text, "| %s |", cell(string(spec)))
+		for _, c := range columns {
+			fmt.Fprintf(&text, " %s |", c.Outcomes[spec])
+		}
+		text.WriteString("\n")
 	}
 	if len(skipped) > 0 {
 		text.WriteString("\n| skipped spec | reason |\n|---|---|\n")
 	}
 	for _, spec := range skipped {
-		fmt.Fprintf(&text, "| %s | %s |\n", cell(string(spec)), cell(kubeProxy[spec].Skipped))
+		fmt.Fprintf(&text, "| %s | %s |\n", cell(string(spec)), cell(columns[0].Outcomes[spec].Skipped))
 	}
 	return text.String()
 }
 
-func count(proxy string, o Outcomes) string {
+func count(c Column) string {
 	states := map[suite.State]int{}
-	for _, outcome := range o {
+	for _, outcome := range c.Outcomes {
 		states[outcome.State]++
 	}
-	return fmt.Sprintf("| %s | %d | %d | %d |\n", proxy, states[suite.Passed], states[suite.Failed], states[suite.Skipped])
+	return fmt.Sprintf(
+		"| %s | %d | %d | %d |\n",
+		c.Name,
+		states[suite.Passed],
+		states[suite.Failed],
+		states[suite.Skipped],
+	)
 }
 
 // String is the state, with the number of attempts if there were several.

@@ -11,32 +11,43 @@ import (
 	"portolan.dev/portolan/test/upstream/suite"
 )
 
-// TestPage compares the page with the recorded outcomes: both are written by the same command.
-func TestPage(t *testing.T) {
+// TestPages compares the pages with the recorded outcomes: both are written by the same command.
+func TestPages(t *testing.T) {
 	t.Parallel()
-	const file = "../../../docs/proxy-e2e.md"
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var outcomes []Outcomes
-	for _, proxy := range []string{"kube-proxy", "portolan"} {
-		o, err := Read(filepath.Join("../testdata", proxy+".json"))
+	for command, p := range map[string]struct {
+		file    string
+		columns []Column
+	}{
+		"make conformance-proxy": {"proxy-e2e.md", []Column{
+			{"kube-proxy", read(t, "kube-proxy")}, {"Portolan", read(t, "portolan")},
+		}},
+		"make conformance-policy": {"policy-e2e.md", []Column{{"Portolan", read(t, "portolan-policies")}}},
+	} {
+		page, err := os.ReadFile(filepath.Join("../../../docs", p.file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(o) == 0 {
-			t.Errorf("no outcomes of %s", proxy)
+		want, err := Insert(string(page), command, Table(p.columns...))
+		if err != nil {
+			t.Fatal(err)
 		}
-		outcomes = append(outcomes, o)
+		if diff := cmp.Diff(want, string(page)); diff != "" {
+			t.Errorf("%s has another table than the outcomes; go run ./cmd/conformance -table (-want +got):\n%s", p.file, diff)
+		}
 	}
-	want, err := Insert(string(page), "make conformance-proxy", Table(outcomes[0], outcomes[1]))
+}
+
+// read reads the recorded outcomes of a kind of cluster, of which there are some.
+func read(t *testing.T, kind string) Outcomes {
+	t.Helper()
+	o, err := Read(filepath.Join("../testdata", kind+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, string(page)); diff != "" {
-		t.Errorf("%s has another table than the outcomes; go run ./cmd/conformance -table (-want +got):\n%s", file, diff)
+	if len(o) == 0 {
+		t.Errorf("no outcomes of %s", kind)
 	}
+	return o
 }
 
 func TestTable(t *testing.T) {
@@ -50,6 +61,7 @@ func TestTable(t *testing.T) {
 		"[sig-network] a": {State: suite.Passed, Attempts: 2},
 		"[sig-network] c": {State: suite.Skipped, Skipped: "no a|b"},
 	}
+	columns := []Column{{"kube-proxy", kubeProxy}, {"Portolan", portolan}}
 	want := `| | passed | failed | skipped |
 |---|---|---|---|
 | kube-proxy | 1 | 1 | 1 |
@@ -64,11 +76,17 @@ func TestTable(t *testing.T) {
 |---|---|
 | c | no a\|b |
 `
-	if diff := cmp.Diff(want, Table(kubeProxy, portolan)); diff != "" {
+	if diff := cmp.Diff(want, Table(columns...)); diff != "" {
 		t.Errorf("Table (-want +got):\n%s", diff)
 	}
-	if got := Differences(kubeProxy, portolan); len(got) != 1 || got[0] != "[sig-network] b" {
-		t.Errorf("Differences = %q, want b alone", got)
+	if got := Faults(columns...); len(got) != 1 || got[0] != "[sig-network] b" {
+		t.Errorf("Faults = %q, want b alone", got)
+	}
+	if got := Faults(columns[0]); len(got) != 1 || got[0] != "[sig-network] b" {
+		t.Errorf("Faults of kube-proxy = %q, want b alone", got)
+	}
+	if got := Faults(columns[1]); len(got) != 0 {
+		t.Errorf("Faults of Portolan = %q, want none", got)
 	}
 	file := filepath.Join(t.TempDir(), "outcomes")
 	if err := kubeProxy.Write(file); err != nil {

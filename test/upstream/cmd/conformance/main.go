@@ -1,13 +1,15 @@
 //go:build linux
 
-// Command conformance runs Kubernetes' end-to-end tests of Services on a cluster with kube-proxy,
-// and on one with Portolan's service proxy, records the results in testdata, and writes the table
-// of docs/proxy-e2e.md. It exits with status 1 if a result differs. It must be root, with the
+// Command conformance runs Kubernetes' end-to-end tests of an area: those of Services on a cluster
+// with kube-proxy, and on one with Portolan's service proxy, or those of NetworkPolicies on one
+// with Portolan's agents. It records the results in testdata, and writes the table of the area's
+// page. It exits with status 1 if a test failed or a result differs. It must be root, with the
 // programs that package cri's containers use (Debian: bind9-dnsutils, conntrack, curl, iproute2,
 // netcat-openbsd, nftables, util-linux).
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -28,31 +30,60 @@ import (
 	"portolan.dev/portolan/test/upstream/suite"
 )
 
-// areas are the tests that are run by default.
-const areas = `\[sig-network\] (Services|Networking|EndpointSlice|EndpointSliceMirroring|Conntrack|` +
-	`Traffic Distribution|Topology Hints|\[Feature:IPv6DualStack\]) `
+// area is a part of the network's tests.
+type area struct {
+	specs   string // regular expression of their names
+	proxies string // those of the clusters, one after the other
+	nodes   int
+	page    string // file, seen from this module's directory
+	command string // that writes it
+}
+
+// areas are the areas by name.
+var areas = map[string]area{
+	"services": {
+		specs: `\[sig-network\] (Services|Networking|EndpointSlice|EndpointSliceMirroring|Conntrack|` +
+			`Traffic Distribution|Topology Hints|\[Feature:IPv6DualStack\]) `,
+		proxies: string(cluster.KubeProxy + "," + cluster.Portolan),
+		nodes:   6, // in three zones; some tests need two in each
+		page:    "../../docs/proxy-e2e.md", command: "make conformance-proxy",
+	},
+	"policies": {
+		specs:   `\[sig-network\] Netpol `,
+		proxies: string(cluster.PortolanPolicies),
+		nodes:   2, // Pods of each test are on both
+		page:    "../../docs/policy-e2e.md", command: "make conformance-policy",
+	},
+}
+
+// names are those of the table.
+var names = map[cluster.Proxy]string{
+	cluster.KubeProxy: "kube-proxy", cluster.Portolan: "Portolan", cluster.PortolanPolicies: "Portolan",
+}
 
 // options are the command's flags.
 type options struct {
-	proxies        string
-	focus          string
-	nodes, workers int
-	results, page  string // files: a directory, and the page
-	logs           string
-	missing        bool
-	tableOnly      bool
-	hold           bool
+	area
+	columns   string // proxies of the table
+	workers   int
+	results   string // directory
+	logs      string
+	missing   bool
+	tableOnly bool
+	hold      bool
 }
 
 func main() {
 	node.Main()
+	name := flag.String("area", "services", "tests to run: services or policies")
 	var o options
-	flag.StringVar(&o.proxies, "proxies", "kube-proxy,portolan", "service proxies to run the tests with")
-	flag.StringVar(&o.focus, "focus", areas, "regular expression of the tests' names; results of others stay")
-	flag.IntVar(&o.nodes, "nodes", 6, "number of nodes, in three zones; some tests need two in each")
+	flag.StringVar(&o.proxies, "proxies", "", "service proxies to run the tests with (default: the area's)")
+	flag.StringVar(&o.specs, "focus", "",
+		"regular expression of the tests' names, instead of the area's; results of others stay")
+	flag.IntVar(&o.nodes, "nodes", 0, "number of nodes, in three zones (default: the area's)")
 	flag.IntVar(&o.workers, "workers", 4, "number of tests at once; those that need the cluster alone come last")
 	flag.StringVar(&o.results, "results", "testdata", "directory of the recorded results")
-	flag.StringVar(&o.page, "page", "../../docs/proxy-e2e.md", "page with the table")
+	flag.StringVar(&o.page, "page", "", "page with the table (default: the area's)")
 	flag.StringVar(&o.logs, "logs", filepath.Join(os.TempDir(), "portolan-conformance"),
 		"directory for what failed and skipped tests print")
 	flag.BoolVar(&o.missing, "missing", false, "run tests without a recorded result alone")
@@ -61,12 +92,28 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	status, err := o.run(ctx)
+	err := o.setArea(*name)
+	status := 1
+	if err == nil {
+		status, err = o.run(ctx)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		status = 1
 	}
 	os.Exit(status)
+}
+
+// setArea sets the options that no flag set.
+func (o *options) setArea(name string) error {
+	a, ok := areas[name]
+	if !ok {
+		return fmt.Errorf("no area %q", name)
+	}
+	o.columns, o.command = a.proxies, a.command
+	o.specs, o.proxies = cmp.Or(o.specs, a.specs), cmp.Or(o.proxies, a.proxies)
+	o.nodes, o.page = cmp.Or(o.nodes, a.nodes), cmp.Or(o.page, a.page)
+	return nil
 }
 
 func (o *options) run(ctx context.Context) (status int, err error) {
@@ -114,7 +161,7 @@ func (o *options) runProxy(ctx context.Context, programs *cluster.Programs, prox
 	if r.outcomes, err = report.Read(r.file); err != nil {
 		return err
 	}
-	specs, err := r.suite.List(ctx, o.focus)
+	specs, err := r.suite.List(ctx, o.specs)
 	if err != nil {
 		return err
 	}
@@ -197,27 +244,29 @@ func (r *runner) runSpec(ctx context.Context, spec suite.Spec) {
 	}
 }
 
-// writeTable writes the page. The status is 1 if results of the proxies differ.
+// writeTable writes the page. The status is 1 if a spec failed or results of the proxies differ.
 func (o *options) writeTable() (status int, err error) {
-	var outcomes []report.Outcomes
-	for _, proxy := range []cluster.Proxy{cluster.KubeProxy, cluster.Portolan} {
-		read, err := report.Read(filepath.Join(o.results, string(proxy)+".json"))
+	var columns []report.Column
+	for proxy := range strings.SplitSeq(o.columns, ",") {
+		outcomes, err := report.Read(filepath.Join(o.results, proxy+".json"))
 		if err != nil {
 			return 1, err
 		}
-		outcomes = append(outcomes, read)
+		columns = append(columns, report.Column{Name: names[cluster.Proxy(proxy)], Outcomes: outcomes})
 	}
 	page, err := os.ReadFile(o.page)
 	if err != nil {
 		return 1, err
 	}
-	text, err := report.Insert(string(page), "make conformance-proxy", report.Table(outcomes[0], outcomes[1]))
+	text, err := report.Insert(string(page), o.command, report.Table(columns...))
 	if err != nil {
 		return 1, fmt.Errorf("%s: %w", o.page, err)
 	}
-	for _, spec := range report.Differences(outcomes[0], outcomes[1]) {
+	for _, spec := range report.Faults(columns...) {
 		status = 1
-		fmt.Printf("%s: %s with kube-proxy, %s with portolan\n", spec, outcomes[0][spec], outcomes[1][spec])
+		for _, c := range columns {
+			fmt.Printf("%s: %s with %s\n", spec, c.Outcomes[spec], c.Name)
+		}
 	}
 	return status, os.WriteFile(o.page, []byte(text), 0o644)
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +30,8 @@ type policyMetrics struct {
 	names func() fqdn.Stats
 	lines func() droplog.Stats
 
-	mu       sync.Mutex                    // guards the fields below
-	counters func() ([]nft.Counter, error) // nil before Bind
+	mu       sync.Mutex                                    // guards the fields below
+	counters func(chains ...string) ([]nft.Counter, error) // nil before Bind
 	packets  map[packetLabels]uint64
 	last     map[nft.Prefix]uint64 // the kernel's counts of packets
 }
@@ -42,24 +43,47 @@ type packetLabels struct {
 }
 
 // read has metrics count packets by the kernel's counters.
-func (m *policyMetrics) read(counters func() ([]nft.Counter, error)) {
+func (m *policyMetrics) read(counters func(chains ...string) ([]nft.Counter, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.counters = counters
 }
 
-// countPackets returns how many packets met rules that log since the start: what the kernel counts goes
-// with its chain.
+// countPackets returns how many packets met rules that log since the start.
 func (m *policyMetrics) countPackets() map[packetLabels]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.counters == nil {
 		return nil
 	}
-	all, err := m.counters()
-	if err != nil {
-		return maps.Clone(m.packets) // there is no table yet, or the kernel has no answer
+	// An error is that there is no table yet, or the kernel has no answer.
+	if all, err := m.counters(); err == nil {
+		m.last = m.add(all)
 	}
+	return maps.Clone(m.packets)
+}
+
+// countGone adds what chains count that are about to go, since the counts go with them. The caller calls
+// gone when they have gone.
+func (m *policyMetrics) countGone(chains []string) (gone func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counters == nil || len(chains) == 0 {
+		return func() {}
+	}
+	if some, err := m.counters(chains...); err == nil {
+		maps.Copy(m.last, m.add(some))
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		maps.DeleteFunc(m.last, func(p nft.Prefix, _ uint64) bool { return slices.Contains(chains, p.Chain) })
+	}
+}
+
+// add adds what was counted since the counters were read last, and returns their counts. The caller holds
+// the lock.
+func (m *policyMetrics) add(all []nft.Counter) map[nft.Prefix]uint64 {
 	now := make(map[nft.Prefix]uint64)
 	for _, c := range all {
 		now[c.Prefix] += c.Packets
@@ -70,13 +94,12 @@ func (m *policyMetrics) countPackets() map[packetLabels]uint64 {
 		}
 		m.packets[packetLabels{prefix.Direction, prefix.Event}] += n
 	}
-	m.last = now
-	return maps.Clone(m.packets)
+	return now
 }
 
 func newMetrics() *policyMetrics {
 	return &policyMetrics{
-		packets: make(map[packetLabels]uint64),
+		packets: make(map[packetLabels]uint64), last: make(map[nft.Prefix]uint64),
 		starts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "portolan_policy_pod_admission_duration_seconds",
 			Help:    "Time that the CNI plugin waited for the rules of a Pod that starts.",

@@ -58,7 +58,7 @@ type kernelTable interface {
 	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
 	Cut([]ruleset.Flow) error
 	Uncut([]ruleset.Flow) error
-	Counters() ([]nft.Counter, error)
+	Counters(chains ...string) ([]nft.Counter, error)
 	Watch(context.Context, chan<- nft.Notice) error
 	Close() error
 }
@@ -199,7 +199,10 @@ func (w *worker) program(ctx context.Context, scope programmer.Scope, delta *rul
 			w.gate.Refill()
 		}
 	} else {
-		err = w.table.Apply(w.compiler, delta)
+		gone := w.metrics.countGone(delta.GoneChains)
+		if err = w.table.Apply(w.compiler, delta); err == nil {
+			gone()
+		}
 	}
 	if changed && err == nil {
 		w.gate.Update(after)

@@ -31,6 +31,7 @@ type fakeTable struct {
 	syncs   []time.Duration // when Sync was called, since the test began
 	applies int
 	pods    map[netip.Addr]ruleset.Pod
+	counts  map[string]uint64 // packets denied of ingress by chain
 	notices chan<- nft.Notice
 }
 
@@ -49,13 +50,16 @@ func (f *fakeTable) Sync(rs ruleset.Ruleset) error {
 	return f.program(rs)
 }
 
-func (f *fakeTable) Apply(rs ruleset.Ruleset, _ *ruleset.Delta) error {
+func (f *fakeTable) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 	if f.hold != nil {
 		<-f.hold
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applies++
+	for _, name := range d.GoneChains {
+		delete(f.counts, name)
+	}
 	return f.program(rs)
 }
 
@@ -66,7 +70,17 @@ func (f *fakeTable) AddResolved(string, []netip.Addr, time.Duration) error { ret
 func (f *fakeTable) Cut([]ruleset.Flow) error   { return nil }
 func (f *fakeTable) Uncut([]ruleset.Flow) error { return nil }
 
-func (f *fakeTable) Counters() ([]nft.Counter, error) { return nil, nil }
+func (f *fakeTable) Counters(chains ...string) (all []nft.Counter, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, n := range f.counts {
+		if len(chains) == 0 || slices.Contains(chains, name) {
+			prefix := nft.Prefix{Event: nft.Denied, Direction: ruleset.Ingress, Chain: name}
+			all = append(all, nft.Counter{Prefix: prefix, Packets: n})
+		}
+	}
+	return all, nil
+}
 
 func (f *fakeTable) Watch(ctx context.Context, notices chan<- nft.Notice) error {
 	f.mu.Lock()
@@ -343,6 +357,36 @@ func TestRepairs(t *testing.T) {
 					t.Errorf("change %d: %d Syncs within %v, want 1", i, n, longestRepair)
 				}
 			})
+		}
+	})
+}
+
+// TestPacketsOfGoneChains: packets that a chain counted are not lost when it goes, and not counted again
+// when it is back.
+func TestPacketsOfGoneChains(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		w.metrics.read(w.table.Counters)
+		w.load(webPod("u1"))
+		w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
+		denied := packetLabels{ruleset.Ingress, nft.Denied}
+		for _, want := range []uint64{3, 8, 12} {
+			p, _ := w.table.judges("10.0.0.1")
+			if p.Ingress == "" {
+				t.Fatal("the Pod has no chain for ingress")
+			}
+			before := w.metrics.countPackets()[denied]
+			w.table.set(func() { w.table.counts = map[string]uint64{p.Ingress: want - before} })
+			w.cfg.Store.Update(func(tx *cluster.Tx) {
+				tx.Delete(cluster.KindNetworkPolicy, cluster.Key{Namespace: "shop", Name: "closed"})
+			})
+			if p, _ := w.table.judges("10.0.0.1"); p.Ingress != "" {
+				t.Fatalf("the Pod has the chain %s without a policy", p.Ingress)
+			}
+			if got := w.metrics.countPackets()[denied]; got != want {
+				t.Errorf("%d packets are counted after the chain has gone, want %d", got, want)
+			}
+			w.load()
 		}
 	})
 }

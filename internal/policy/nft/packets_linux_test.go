@@ -267,6 +267,19 @@ func TestCounters(t *testing.T) {
 			t.Errorf("%q counted %d, want %d; all: %v", prefix, n, want, got)
 		}
 	}
+	some, err := table.Counters("in-0", "none")
+	must(t, err)
+	for _, c := range some {
+		if c.Chain != "in-0" || c.Packets != got[c.String()] {
+			t.Errorf("%q counted %d of the chain in-0, want %d", c, c.Packets, got[c.String()])
+		}
+	}
+	if len(some) != 3 {
+		t.Errorf("the chain in-0 has the counters %v, want three", some)
+	}
+	if none, err := table.Counters("none"); err != nil || len(none) != 0 {
+		t.Errorf("a chain that is not there has the counters %v, %v", none, err)
+	}
 }
 
 // TestResolved: an address of a name counts from when AddResolved returns until it expires, and longer if

@@ -24,6 +24,7 @@ type kernel struct {
 type reader struct {
 	socket *netlink.Conn
 	table  string
+	chain  string // whose rules are read; empty: those of all
 }
 
 // read reads the table without elements.
@@ -99,6 +100,9 @@ func (r *reader) dump(what uint16, kinds []uint16, use func([][]byte) error) err
 	request := nfnetlink.Request{Family: unix.NFPROTO_INET, What: what}
 	if what != unix.NFT_MSG_GETTABLE {
 		request.Selection = nfnetlink.AppendString(nil, table, r.table)
+	}
+	if what == unix.NFT_MSG_GETRULE && r.chain != "" {
+		request.Selection = nfnetlink.AppendString(request.Selection, unix.NFTA_RULE_CHAIN, r.chain)
 	}
 	all, err := nfnetlink.List(r.socket, request)
 	if err != nil {

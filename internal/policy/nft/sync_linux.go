@@ -38,7 +38,7 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 		return err
 	}
 	s := &syncer{
-		Ruleset: rs, reader: reader{t.socket, t.cfg.Name}, renderer: t.renderer(rs, familiesOf(rs)),
+		Ruleset: rs, reader: reader{socket: t.socket, table: t.cfg.Name}, renderer: t.renderer(rs, familiesOf(rs)),
 		transaction: t.begin(),
 	}
 	have, err := s.sync()

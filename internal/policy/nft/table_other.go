@@ -44,7 +44,7 @@ func (*Table) Uncut([]ruleset.Flow) error { return errNotLinux }
 func (*Table) Watch(context.Context, chan<- Notice) error { return errNotLinux }
 
 // Counters fails.
-func (*Table) Counters() ([]Counter, error) { return nil, errNotLinux }
+func (*Table) Counters(...string) ([]Counter, error) { return nil, errNotLinux }
 
 // Cleanup removes nothing.
 func Cleanup(string) (bool, error) { return false, errNotLinux }

@@ -36,7 +36,7 @@ check: ## vet and the tests without the race detector
 attack: ## each attack for 30 seconds, with what the server used; as root; docs/security.md
 	cd test/attack && go test -count=1 -v -time 30s -timeout 30m .
 
-conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 15 minutes, as root; docs/policy-e2e.md
+conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 10 minutes, as root; docs/policy-e2e.md
 	cd test/upstream && go run ./cmd/conformance -area policies $(CONFORMANCEFLAGS)
 
 conformance-proxy: ## Kubernetes' tests of Services with kube-proxy and with the service proxy, as root; docs/proxy-e2e.md

@@ -1,6 +1,6 @@
 // Package cluster runs a cluster of several nodes on one machine, on which end-to-end tests of
 // Kubernetes can run: a real API server with its controllers and its scheduler, real kubelets, and
-// a service proxy on each node. Portolan serves its DNS.
+// a service proxy on each node, which may enforce policies. Portolan serves its DNS.
 //
 //	network namespace of the caller                        of each node
 //	  API server, controllers, scheduler, DNS server         kubelet, proxy, Pods

@@ -2,7 +2,6 @@ package hostnet
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,14 +13,13 @@ import (
 	"github.com/google/nftables/userdata"
 	mdlayher "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // flagOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h: only the socket that
 // created the table can change it, and closing the socket removes it.
 const flagOwner = 2
-
-// nfgenmsgLen is the length of struct nfgenmsg of linux/netfilter/nfnetlink.h, in octets.
-const nfgenmsgLen = 4
 
 // answerWithin is the maximum time to wait for the kernel's responses.
 const answerWithin = 5 * time.Second
@@ -261,26 +259,11 @@ var errChanging = errors.New("tables change faster than they can be read")
 // generation returns the number of the last transaction with any table in the network
 // namespace.
 func (t *table) generation() (uint32, error) {
-	answer, err := t.socket.Execute(mdlayher.Message{
-		Header: mdlayher.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: mdlayher.Request},
-		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
-	})
+	n, err := nfnetlink.Generation(t.socket)
 	if err != nil {
 		return 0, fmt.Errorf("generation of the tables: %w", err)
 	}
-	for _, m := range answer {
-		attributes, err := mdlayher.NewAttributeDecoder(m.Data[min(nfgenmsgLen, len(m.Data)):])
-		if err != nil {
-			return 0, fmt.Errorf("generation of the tables: %w", err)
-		}
-		attributes.ByteOrder = binary.BigEndian
-		for attributes.Next() {
-			if attributes.Type() == unix.NFTA_GEN_ID {
-				return attributes.Uint32(), nil
-			}
-		}
-	}
-	return 0, errors.New("generation of the tables: not in the kernel's response")
+	return n, nil
 }
 
 // read reads the state for state.

@@ -1,12 +1,10 @@
 package nft
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
@@ -224,40 +222,10 @@ func verdictText(verdict string) string {
 
 // read reads the element with a key; there is false without one.
 func (r *reader) read(set setName, key string) (e element, there bool, err error) {
-	if err := r.table.limit(); err != nil {
-		return e, false, err
-	}
-	data := []byte{r.family.nfproto(), unix.NFNETLINK_V0, 0, 0}
-	data = nfnetlink.AppendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, r.table.cfg.Name)
-	data = nfnetlink.AppendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(set))
-	data, list := nfnetlink.OpenNested(data, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	data = (&element{key: key}).append(data, deletion) // the key alone
-	nfnetlink.CloseNested(data, list)
-	replies, err := r.table.socket.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM),
-			Flags: netlink.Request,
-		},
-		Data: data,
+	k := nfnetlink.Key{Family: r.family.nfproto(), Table: r.table.cfg.Name, Set: string(set), Value: key}
+	there, err = nfnetlink.Find(r.table.socket, k, func(data []byte) (err error) {
+		e, err = parseElement(data)
+		return err
 	})
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return e, false, nil
-	case err != nil:
-		return e, false, nfnetlink.ErrnoOf(err)
-	}
-	for _, m := range replies {
-		if len(m.Data) < nfnetlink.HeaderSize {
-			continue
-		}
-		err := nfnetlink.EachElement(m.Data[nfnetlink.HeaderSize:], func(data []byte) (err error) {
-			e, err = parseElement(data)
-			there = true
-			return err
-		})
-		if err != nil {
-			return e, false, fmt.Errorf("set %s: %w", set, err)
-		}
-	}
-	return e, there, nil
+	return e, there, err
 }

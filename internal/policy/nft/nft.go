@@ -20,6 +20,7 @@
 //	batch.go    all of them ──► messages
 //	table.go    Delta ──► transaction.go
 //	sync.go     kernel (read.go), Ruleset ──► transaction.go
+//	judge.go    Packet, rules of the kernel ──► Verdict
 package nft
 
 import (

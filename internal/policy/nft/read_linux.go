@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -161,20 +162,29 @@ func parseElement(data []byte) (e element, err error) {
 // parseVerdict returns the verdict of an element of a map; a text that none of the table's has for
 // those that it never adds.
 func parseVerdict(data []byte) (string, error) {
+	switch v, err := verdictOf(data); {
+	case err != nil:
+		return "", err
+	case v.Kind == expr.VerdictAccept:
+		return acceptAll, nil
+	case v.Kind == expr.VerdictGoto:
+		return v.Chain, nil
+	default:
+		return fmt.Sprintf("verdict %d %s", v.Kind, v.Chain), nil
+	}
+}
+
+// verdictOf returns the verdict of an element of a map, or of a rule.
+func verdictOf(data []byte) (v expr.Verdict, err error) {
 	outer, err := nfnetlink.Attributes(data, unix.NFTA_DATA_VERDICT)
 	if err != nil {
-		return "", err
+		return v, err
 	}
 	parts, err := nfnetlink.Attributes(outer[0], unix.NFTA_VERDICT_CODE, unix.NFTA_VERDICT_CHAIN)
 	if err != nil {
-		return "", err
+		return v, err
 	}
-	switch code := int32(nfnetlink.Uint32(parts[0])); code {
-	case accept:
-		return acceptAll, nil
-	case unix.NFT_GOTO:
-		return nfnetlink.Text(parts[1]), nil
-	default:
-		return fmt.Sprintf("verdict %d %s", code, nfnetlink.Text(parts[1])), nil
-	}
+	return expr.Verdict{
+		Kind: expr.VerdictKind(int32(nfnetlink.Uint32(parts[0]))), Chain: nfnetlink.Text(parts[1]),
+	}, nil
 }

@@ -48,3 +48,11 @@ func (*Table) Counters(...string) ([]Counter, error) { return nil, errNotLinux }
 
 // Cleanup removes nothing.
 func Cleanup(string) (bool, error) { return false, errNotLinux }
+
+// Exists fails.
+func Exists(string) (bool, error) { return false, errNotLinux }
+
+// Judge fails.
+func Judge(string, ruleset.Direction, ruleset.Packet) (ruleset.Verdict, error) {
+	return ruleset.Verdict{}, errNotLinux
+}

@@ -55,8 +55,8 @@ type End struct {
 	Node string
 }
 
-// isNode reports whether e is a node for policies: its address, or a Pod at it.
-func (e *End) isNode() bool { return e.Node != "" && (e.Namespace == "" || e.HostNetwork) }
+// IsNode reports whether e is a node for policies: its address, or a Pod at it.
+func (e *End) IsNode() bool { return e.Node != "" && (e.Namespace == "" || e.HostNetwork) }
 
 // Set has the policies of a cluster.
 type Set struct {
@@ -217,7 +217,7 @@ func (s *Set) inTiers(d direction, e, other, to *End, port cluster.Port, policie
 }
 
 // isOwnNode reports whether other is the node of the Pod e.
-func isOwnNode(e, other *End) bool { return other.isNode() && other.Node == e.Node }
+func isOwnNode(e, other *End) bool { return other.IsNode() && other.Node == e.Node }
 
 // isSelf reports whether both ends are one Pod.
 func isSelf(a, b *End) bool { return a.Name != "" && a.Namespace == b.Namespace && a.Name == b.Name }

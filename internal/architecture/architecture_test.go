@@ -47,7 +47,9 @@ var arrows = []arrow{
 	{"cli", "proxy/nft", "reads and removes what a service proxy left in the kernel"},
 	{"cli", "policy/app", "assembles processes"},
 	{"cli", "policy/cni", "installs the CNI plugin, and is it"},
-	{"cli", "policy/nft", "removes what policies left in the kernel"},
+	{"cli", "policy/nft", "removes what policies left in the kernel, and asks for its verdicts"},
+	{"cli", "policy/ruleset", "asks the kernel about packets"},
+	{"cli", "support/hostaddrs", "whether a packet is for the node"},
 	{"cli", "policy/settings", "names the annotation of agents with policies"},
 	{"cli", "proxy/trace", "prints the paths of packets"},
 	{"cli", "policy/droplog", "prints the packets that policies deny"},
@@ -139,6 +141,7 @@ var arrows = []arrow{
 	{"pod/app", "kube/manifest", "problems of manifests are findings"},
 	{"pod/app", "kube/source", "findings stand in files that were read"},
 
+	{"node/hostnet", "support/nfnetlink", "the number of the last transaction"},
 	{"policy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"policy", "cluster", "judges the model"},

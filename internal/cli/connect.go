@@ -202,15 +202,8 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 		return nil, err
 	}
 	f.pod.source.also = []cluster.Kind{cluster.KindClusterNetworkPolicy}
-	if f.kernel {
-		settings, err := f.pod.source.read()
-		if err != nil {
-			return nil, err
-		}
-		if q.Kernel, err = kernelReader(&settings); err != nil {
-			return nil, err
-		}
-		f.onNode = cmp.Or(f.onNode, q.Kernel.Node)
+	if err := f.askKernel(&q); err != nil {
+		return nil, err
 	}
 	client, elsewhere := f.parseClient(f.from)
 	var pods *podapp.Inspector
@@ -242,6 +235,28 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 		return nil, err
 	}
 	return pods.Connect(cmd.Context(), q)
+}
+
+// askKernel has the kernel asked: for the verdict of policies if there is one to ask, otherwise for the
+// address of a Service if the flags say so.
+func (f *explainFlags) askKernel(q *podapp.Connection) error {
+	if f.to == "" && !f.kernel {
+		return nil
+	}
+	settings, err := f.pod.source.read()
+	if err != nil {
+		return err
+	}
+	var node string
+	if f.to == "" {
+		if q.Kernel, err = kernelReader(&settings); err == nil {
+			node = q.Kernel.Node
+		}
+	} else if q.Judge, err = kernelJudge(&settings, f.kernel); q.Judge != nil && f.kernel {
+		node = q.Judge.Node
+	}
+	f.onNode = cmp.Or(f.onNode, node)
+	return err
 }
 
 // connection returns the question, without the client.

@@ -50,8 +50,10 @@ destination, after the service proxy translated its address. TARGET is a Pod or
 workload (shop/db-0, shop/deployment/db), a Service (svc/shop/db), a name that the
 Pod looks up, or an address; PORT is a number or a name, followed by /udp or /sctp
 for other protocols than TCP. The output has the rule that decides in each direction
-or the nearest one that would allow it, and the cure. The exit status is 0 if the
-connection is allowed, and 1 if it is denied or fails for another reason.`,
+or the nearest one that would allow it, and the cure. On the Pod's node it also says
+whether the rules in the kernel agree; with --kernel, why they were not read. The
+exit status is 0 if the connection is allowed, and 1 if it is denied, fails for
+another reason, or if the kernel differs.`,
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
   portolan explain db --from default/job/backup --libc musl --live
   portolan explain web.shop:80 --from shop/client --manifests examples/shop

@@ -4,29 +4,40 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/pod/connection"
+	policynft "portolan.dev/portolan/internal/policy/nft"
+	"portolan.dev/portolan/internal/policy/ruleset"
 	proxyapp "portolan.dev/portolan/internal/proxy/app"
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/internal/support/hostaddrs"
 )
 
 // errCapability is the cure for errors of the kernel that wrap fs.ErrPermission.
 var errCapability = errors.New("it needs the capability NET_ADMIN: run it as root, in the node's network")
 
+// kernelNode returns the name of this node, by the configuration or by this machine. With manifests, this
+// machine's own name is not that of a node: then it is empty, for any.
+func kernelNode(c *config.Config, compiled *config.Compiled) (string, error) {
+	if compiled.Proxy.NodeName != "" || c.Manifests != "" {
+		return compiled.Proxy.NodeName, nil
+	}
+	return proxyapp.NodeName("")
+}
+
 // kernelReader returns the reader of this node's kernel, with the table and the name of the node
-// that the configuration has. With manifests, this machine's own name is not that of a node.
+// that the configuration has.
 func kernelReader(c *config.Config) (*connection.KernelReader, error) {
 	compiled, err := c.Compile()
 	if err != nil {
 		return nil, err
 	}
-	node := compiled.Proxy.NodeName
-	if node == "" && c.Manifests == "" {
-		if node, err = proxyapp.NodeName(""); err != nil {
-			return nil, err
-		}
+	node, err := kernelNode(c, compiled)
+	if err != nil {
+		return nil, err
 	}
 	table := compiled.Proxy.Table.Name
 	read := func(at frontend.Address, want *frontend.Frontend) (connection.Kernel, error) {
@@ -42,4 +53,41 @@ func kernelReader(c *config.Config) (*connection.KernelReader, error) {
 		}, err
 	}
 	return &connection.KernelReader{Node: node, Read: read}, nil
+}
+
+// kernelJudge returns what judges connections by the policies in this node's kernel. Unless it was asked for,
+// it is nil with manifests, and where the kernel has no policies or they cannot be read: on all machines but
+// nodes with an agent.
+func kernelJudge(c *config.Config, asked bool) (*connection.KernelJudge, error) {
+	compiled, err := c.Compile()
+	if err != nil {
+		return nil, err
+	}
+	table := compiled.Policy.Table
+	if !asked {
+		there, err := policynft.Exists(table)
+		if readable := err == nil && there; !readable || c.Manifests != "" {
+			return nil, nil
+		}
+	}
+	node, err := kernelNode(c, compiled)
+	if err != nil {
+		return nil, err
+	}
+	judge := func(d ruleset.Direction, p ruleset.Packet) (v ruleset.Verdict, err error) {
+		own, err := hostaddrs.All()
+		if err != nil {
+			return v, err
+		}
+		p.ToNode = slices.Contains(own, p.Destination)
+		v, err = policynft.Judge(table, d, p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = fmt.Errorf("there is no nftables table inet %s: no agent with policies has run here", table)
+		case errors.Is(err, fs.ErrPermission):
+			err = errCapability
+		}
+		return v, err
+	}
+	return &connection.KernelJudge{Node: node, Judge: judge}, nil
 }

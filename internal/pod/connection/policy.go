@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -31,7 +32,7 @@ type Ruling struct {
 	Cure string `json:"cure,omitempty"`
 	// Audit is what policies in audit mode would deny, in a clause each.
 	Audit []string `json:"audit,omitempty"`
-	// Kernel is what the node's kernel does; nil if it was not to be asked.
+	// Kernel is what the node's kernel does; nil if it was not to be asked, or judges no such packet.
 	Kernel *KernelRuling `json:"kernel,omitempty"`
 }
 
@@ -42,28 +43,29 @@ type Nearest struct {
 	Mismatch string `json:"mismatch"`
 }
 
-// KernelRuling is what the kernel of a node does with the first packet of a connection.
+// KernelRuling compares what the kernel of a node does with the first packet of a connection with a Ruling.
 type KernelRuling struct {
-	Allowed bool `json:"allowed"`
-	// Reason is that of the rule which decides; empty without one.
-	Reason string `json:"reason,omitempty"`
-	// Unread is why it is not known.
-	Unread string `json:"unread,omitempty"`
+	// Result is KernelAgrees, KernelDiffers or KernelNotRead.
+	Result string `json:"result"`
+	// Why is what the kernel does instead, or why that is not known, in a clause; empty if it agrees.
+	Why string `json:"why,omitempty"`
 }
+
+// The results of a KernelRuling.
+const (
+	KernelAgrees  = "agrees"
+	KernelDiffers = "differs"
+	KernelNotRead = "not read"
+)
 
 // KernelJudge judges connections by the policies in the kernel of a node.
 type KernelJudge struct {
+	// Node is the node whose kernel it is; empty if it is any, as with manifests.
 	Node string
-	// Judge returns what the kernel does in one direction. Its error says, for users, why that is not known.
-	Judge func(Flow) (KernelRuling, error)
-}
-
-// Flow is the first packet of a connection, after its destination is translated.
-type Flow struct {
-	Direction ruleset.Direction
-	From, To  netip.Addr
-	Protocol  ruleset.Protocol
-	Port      uint16
+	// Judge returns what the kernel does in one direction with the first packet of a connection, after its
+	// destination is translated; ToNode of the packet is not set. Its error says, for users, why that is not
+	// known.
+	Judge func(ruleset.Direction, ruleset.Packet) (ruleset.Verdict, error)
 }
 
 // The verdicts on a connection. Some: some of its endpoints may be reached.
@@ -88,10 +90,12 @@ func (x *explainer) judge(f *flow) (out, in *Ruling) {
 	if f.from.Namespace != "" {
 		v := x.set().Egress(f.from, f.to, f.port, f.virtual...)
 		out = x.rulingOf(f, &v, ruleset.Egress)
+		out.Kernel = x.kernelRuling(f, ruleset.Egress, out.Allowed)
 	}
 	if f.to.Namespace != "" {
 		v := x.set().Ingress(f.to, f.source, f.port)
 		in = x.rulingOf(f, &v, ruleset.Ingress)
+		in.Kernel = x.kernelRuling(f, ruleset.Ingress, in.Allowed)
 	}
 	return out, in
 }
@@ -173,7 +177,6 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 		}
 		r.near(f, v.Nearest, d)
 	}
-	r.Kernel = x.kernelRuling(f, d)
 	return r
 }
 
@@ -268,33 +271,47 @@ func selecting(e *semantics.End) string {
 	)
 }
 
-// kernelRuling asks the kernel of the node that judges a direction; nil if none is to be asked.
-func (x *explainer) kernelRuling(f *flow, d ruleset.Direction) *KernelRuling {
-	if x.Judge == nil {
-		return nil
-	}
-	own := f.from
+// kernelRuling compares the kernel of the node that judges a direction with the model, which allows the
+// connection or does not. It returns nil if that kernel was not to be asked, or judges no such packet: what
+// Pods in the network of their node send, and what a node sends to its own Pods.
+func (x *explainer) kernelRuling(f *flow, d ruleset.Direction, allowed bool) *KernelRuling {
+	own, source := f.from, f.from
 	if d == ruleset.Ingress {
-		own = f.to
+		own, source = f.to, f.source
+	}
+	unread := func(format string, args ...any) *KernelRuling {
+		return &KernelRuling{Result: KernelNotRead, Why: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case own.HostNetwork:
+	case x.Judge == nil || own.HostNetwork || d == ruleset.Ingress && source.IsNode() && source.Node == own.Node:
 		return nil
-	case own.Node != x.Judge.Node:
-		return &KernelRuling{Unread: fmt.Sprintf("this is node %s, and the Pod is on node %s", x.Judge.Node, own.Node)}
-	case len(f.source.Addrs) == 0 || len(f.to.Addrs) == 0:
-		return &KernelRuling{Unread: "the addresses are not known"}
+	case own.Node == "":
+		return unread("the Pod is on no node")
+	case x.Judge.Node != "" && own.Node != x.Judge.Node:
+		return unread("this is node %s, and the Pod is on node %s", x.Judge.Node, own.Node)
+	case len(source.Addrs) == 0 || len(f.to.Addrs) == 0:
+		return unread("the addresses are not known")
 	}
-	protocol := map[cluster.Protocol]ruleset.Protocol{
-		cluster.TCP: ruleset.TCP, cluster.UDP: ruleset.UDP, cluster.SCTP: ruleset.SCTP,
-	}[f.port.Protocol]
-	k, err := x.Judge.Judge(Flow{
-		Direction: d, From: f.source.Addrs[0], To: f.to.Addrs[0], Protocol: protocol, Port: f.port.Number,
+	v, err := x.Judge.Judge(d, ruleset.Packet{
+		Source: source.Addrs[0], Destination: f.to.Addrs[0], DestinationPort: f.port.Number,
+		Protocol: map[cluster.Protocol]ruleset.Protocol{
+			cluster.TCP: ruleset.TCP, cluster.UDP: ruleset.UDP, cluster.SCTP: ruleset.SCTP,
+		}[f.port.Protocol],
 	})
-	if err != nil {
-		return &KernelRuling{Unread: err.Error()}
+	switch {
+	case err != nil:
+		return unread("%s", err)
+	case v.Allowed == allowed:
+		return &KernelRuling{Result: KernelAgrees}
 	}
-	return &k
+	r := &KernelRuling{Result: KernelDiffers, Why: "it lets the packet pass"}
+	if !v.Allowed {
+		r.Why = "it drops the packet: " + cmp.Or(v.Denial.Reason, "a rule of chain "+v.Denial.Chain)
+	}
+	x.add("kernel-differs",
+		"run the command again, in case a change was on its way; then look at the log of portolan node on node "+own.Node,
+		"the kernel of node %s differs from the model: %s", own.Node, r.Why)
+	return r
 }
 
 // verdict returns the verdict on all endpoints that were judged; empty if none was.
@@ -312,6 +329,17 @@ func (e *Explanation) verdict() (verdict string) {
 		}
 	}
 	return verdict
+}
+
+// kernelDiffers reports whether a kernel that was read differs from a Ruling.
+func (e *Explanation) kernelDiffers() bool {
+	return slices.ContainsFunc(e.Attempts, func(a Attempt) bool {
+		return slices.ContainsFunc(a.Endpoints, func(u Use) bool { return u.Egress.differs() || u.Ingress.differs() })
+	})
+}
+
+func (r *Ruling) differs() bool {
+	return r != nil && r.Kernel != nil && r.Kernel.Result == KernelDiffers
 }
 
 // verdict returns the verdict on an endpoint; empty if it was not judged.

@@ -103,36 +103,83 @@ func TestVerdictOfSources(t *testing.T) {
 func TestKernelRuling(t *testing.T) {
 	t.Parallel()
 	target := Target{Host: "10.96.0.7", Port: "5432", Protocol: frontend.TCP}
-	packet := Flow{
-		Direction: ruleset.Ingress, From: netip.MustParseAddr("10.244.2.2"), To: netip.MustParseAddr("10.244.1.3"),
-		Protocol: ruleset.TCP, Port: 5432,
+	packet := ruleset.Packet{
+		Source: netip.MustParseAddr("10.244.2.2"), Destination: netip.MustParseAddr("10.244.1.3"),
+		Protocol: ruleset.TCP, DestinationPort: 5432,
 	}
 	for claim, test := range map[string]struct {
-		ruling KernelRuling
-		err    error
-		want   string
+		verdict ruleset.Verdict
+		err     error
+		want    KernelRuling
+		text    string
 	}{
-		"it agrees":       {KernelRuling{Allowed: true}, nil, "    kernel: lets it pass\n"},
-		"it differs":      {KernelRuling{Reason: "no rule"}, nil, "    kernel: drops it (no rule), which differs from the model\n"},
-		"it is not known": {KernelRuling{}, errors.New("there is no table"), "    kernel: not read: there is no table\n"},
+		"it agrees": {ruleset.Verdict{Allowed: true}, nil, KernelRuling{Result: KernelAgrees}, "    kernel: agrees\n"},
+		"it differs": {
+			ruleset.Verdict{Denial: ruleset.Denial{Reason: "no rule"}}, nil,
+			KernelRuling{KernelDiffers, "it drops the packet: no rule"}, "    kernel: differs: it drops the packet: no rule\n",
+		},
+		"a rule by another program": {
+			ruleset.Verdict{Denial: ruleset.Denial{Chain: "in-1"}}, nil,
+			KernelRuling{KernelDiffers, "it drops the packet: a rule of chain in-1"}, "cure: run the command again",
+		},
+		"it is not known": {
+			ruleset.Verdict{}, errors.New("there is no table"),
+			KernelRuling{KernelNotRead, "there is no table"}, "    kernel: not read: there is no table\n",
+		},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			var asked []Flow
-			judge := &KernelJudge{Node: "n1", Judge: func(f Flow) (KernelRuling, error) {
-				asked = append(asked, f)
-				return test.ruling, test.err
+			var asked []ruleset.Packet
+			judge := &KernelJudge{Node: "n1", Judge: func(d ruleset.Direction, p ruleset.Packet) (ruleset.Verdict, error) {
+				if asked = append(asked, p); d != ruleset.Ingress {
+					t.Errorf("the kernel was asked about the %s", d)
+				}
+				return test.verdict, test.err
 			}}
+			e := explained(policyStore(), Request{Target: target, Judge: judge})
 			var b strings.Builder
-			if err := explained(policyStore(), Request{Target: target, Judge: judge}).WriteVerdict(&b); err != nil {
+			if err := e.WriteVerdict(&b); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(b.String(), test.want) || !strings.Contains(b.String(), "kernel: not read: this is node n1, and the Pod is on node n2\n") {
-				t.Errorf("WriteVerdict prints %s, want %q, and that another node judges the egress", b.String(), test.want)
+			if !strings.Contains(b.String(), test.text) || !strings.Contains(b.String(), "kernel: not read: this is node n1, and the Pod is on node n2\n") {
+				t.Errorf("WriteVerdict prints %s, want %q, and that another node judges the egress", b.String(), test.text)
+			}
+			if got := e.Attempts[0].Endpoints[0].Ingress.Kernel; *got != test.want {
+				t.Errorf("Kernel of the ingress = %+v, want %+v", *got, test.want)
+			}
+			if allowed := test.want.Result != KernelDiffers; e.IsAllowed() != allowed {
+				t.Errorf("IsAllowed() = %v, want %v", e.IsAllowed(), allowed)
 			}
 			if len(asked) != 1 || asked[0] != packet {
 				t.Errorf("the kernel was asked for %v, want %v", asked, packet)
 			}
 		})
+	}
+}
+
+// TestKernelRulingOfNode checks that no kernel is asked about what a node sends to its own Pods, which no hook
+// of it judges, and that Pods of another node than that of the manifests are judged by the only kernel there is.
+func TestKernelRulingOfNode(t *testing.T) {
+	t.Parallel()
+	target := Target{Host: "10.244.1.3", Port: "5432", Protocol: frontend.TCP}
+	for claim, test := range map[string]struct {
+		client Client
+		node   string
+		asked  int
+	}{
+		"the Pod's own node":               {Client{Place: OnNode, Node: "n1"}, "n1", 0},
+		"another node":                     {Client{Place: OnNode, Node: "n2", Addr: netip.MustParseAddr("192.0.2.2")}, "n1", 1},
+		"a Pod, and the node is any":       {Client{}, "", 2},
+		"a Pod, and the node is neither's": {Client{}, "n3", 0},
+	} {
+		asked := 0
+		judge := &KernelJudge{Node: test.node, Judge: func(ruleset.Direction, ruleset.Packet) (ruleset.Verdict, error) {
+			asked++
+			return ruleset.Verdict{Allowed: true}, nil
+		}}
+		e := explained(policyStore(), Request{Client: test.client, Target: target, Judge: judge})
+		if asked != test.asked || e.Verdict != Allowed {
+			t.Errorf("%s: verdict %q, and the kernel was asked %d times, want %d", claim, e.Verdict, asked, test.asked)
+		}
 	}
 }

@@ -167,6 +167,9 @@ func (t *try) toResolver() (outcome string) {
 			outcome = TimedOut
 			t.denied(&u)
 		}
+		// The client's node judges both.
+		f.to = &semantics.End{Addrs: []netip.Addr{t.at.Addr}}
+		u.Egress.Kernel = t.kernelRuling(f, ruleset.Egress, r.Allowed())
 	}
 	t.attempt.Endpoints = []Use{u}
 	return outcome

@@ -15,6 +15,8 @@ func (e *Explanation) WriteVerdict(w io.Writer) error {
 	switch {
 	case e.Verdict == "":
 		fmt.Fprintf(&b, "%s: %s\n", e.Outcome, what)
+	case e.kernelDiffers():
+		fmt.Fprintf(&b, "%s by policies, but the kernel differs: %s\n", e.Verdict, what)
 	case e.Outcome == Refused: // by another address
 		fmt.Fprintf(&b, "%s by policies, but %s: %s\n", e.Verdict, e.Outcome, what)
 	default:
@@ -40,9 +42,13 @@ func (e *Explanation) WriteVerdict(w io.Writer) error {
 	return nil
 }
 
-// IsAllowed reports whether policies allow the client every endpoint that it may get, and nothing else
-// is known to prevent the connection.
+// IsAllowed reports whether policies allow the client every endpoint that it may get, no kernel that was read
+// differs, and nothing else is known to prevent the connection.
 func (e *Explanation) IsAllowed() bool {
+	return !e.kernelDiffers() && e.modelAllows()
+}
+
+func (e *Explanation) modelAllows() bool {
 	return e.Verdict == Allowed && (e.Outcome == Connected || e.Outcome == NotKnown) || e.Verdict == "" && e.Connects()
 }
 
@@ -143,27 +149,11 @@ func (r *Ruling) write(b *strings.Builder, direction string) {
 	for _, text := range r.Audit {
 		fmt.Fprintf(b, "    audit: %s\n", text)
 	}
-	if r.Kernel != nil {
-		r.Kernel.write(b, r.Allowed)
+	if k := r.Kernel; k != nil {
+		b.WriteString("    kernel: " + k.Result)
+		if k.Why != "" {
+			b.WriteString(": " + k.Why)
+		}
+		b.WriteString("\n")
 	}
-}
-
-// write prints what the kernel does, and whether that is as it should be.
-func (k *KernelRuling) write(b *strings.Builder, allowed bool) {
-	switch {
-	case k.Unread != "":
-		fmt.Fprintf(b, "    kernel: not read: %s\n", k.Unread)
-		return
-	case k.Allowed:
-		b.WriteString("    kernel: lets it pass")
-	default:
-		b.WriteString("    kernel: drops it")
-	}
-	if k.Reason != "" {
-		fmt.Fprintf(b, " (%s)", k.Reason)
-	}
-	if k.Allowed != allowed {
-		b.WriteString(", which differs from the model")
-	}
-	b.WriteString("\n")
 }

@@ -101,7 +101,7 @@ func (l *Log) configure(socket *netlink.Conn, attributes []byte) error {
 		Data:   append(head, attributes...),
 	})
 	switch {
-	case errors.Is(err, unix.EBUSY):
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EBUSY): // the right to log is there, as that to make rules
 		return fmt.Errorf("nfnetlink_log: another process reads the group: %w", err)
 	case err != nil:
 		return fmt.Errorf("nfnetlink_log: %w", err)

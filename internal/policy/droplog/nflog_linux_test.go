@@ -107,6 +107,10 @@ func TestPackets(t *testing.T) {
 	if s := first.Stats(); s.Foreign == 0 || s.Packets != 4 || s.Malformed != 0 {
 		t.Errorf("Stats() = %+v", s)
 	}
+	third, _ := newTest(Config{Group: testGroup})
+	if _, err := third.open(); err == nil || !strings.Contains(err.Error(), "another process reads the group") {
+		t.Errorf("open() of a group that another process has = %v", err)
+	}
 	second, stopSecond := start()
 	defer stopSecond()
 	time.Sleep(100 * time.Millisecond) // it tries once while the first has the group; either way it gets it later

@@ -266,7 +266,11 @@ func trimForNode(model cluster.Object, cfg *Config) {
 	case *cluster.EndpointSlice:
 		trimSliceForProxy(o)
 	case *cluster.Node:
-		trimNodeForProxy(o, policy)
+		if policy {
+			trimNodeForPolicy(o)
+		} else {
+			trimNodeForProxy(o)
+		}
 	case *cluster.Namespace:
 		o.Labels = internLabels(o.Labels)
 	case *cluster.Pod:
@@ -277,14 +281,17 @@ func trimForNode(model cluster.Object, cfg *Config) {
 // dnsPort is the port of Services that answer DNS.
 const dnsPort = 53
 
-func trimNodeForProxy(n *cluster.Node, policy bool) {
+func trimNodeForProxy(n *cluster.Node) {
 	of := *n
 	*n = cluster.Node{
 		Name: of.Name, Zone: interned(of.Zone), InternalIPs: of.InternalIPs, PodCIDRs: of.PodCIDRs, Leaving: of.Leaving,
 	}
-	if policy {
-		n.Labels, n.Addresses = internLabels(of.Labels), of.Addresses
-	}
+}
+
+func trimNodeForPolicy(n *cluster.Node) {
+	labels, addrs := internLabels(n.Labels), n.Addresses
+	trimNodeForProxy(n)
+	n.Labels, n.Addresses = labels, addrs
 }
 
 func trimPodForPolicy(p *cluster.Pod) {

@@ -165,6 +165,9 @@ func (c *Config) checkSource() error {
 	case c.Manifests != "" && c.Snapshot.File != "" && !c.Simulate.Enabled:
 		return key.Errorf("snapshot.file", "a snapshot is of the Kubernetes API; "+
 			"with manifests it needs simulate.enabled, whose addresses it keeps")
+	case c.Kubernetes.ServiceSelector != "" && c.Node.Has(dns.PartPolicy):
+		return key.Errorf("kubernetes.serviceSelector", "the part policy of node.parts needs all Services: "+
+			"by that of the cluster DNS it judges queries to the agent")
 	}
 	return c.Kubernetes.Check()
 }

@@ -1,6 +1,9 @@
 package cluster
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Kind is a kind of API object.
 type Kind uint8
@@ -148,6 +151,18 @@ func (k Kind) String() string {
 		return "unknown"
 	}
 	return tables[k].kindName()
+}
+
+// Plural returns the plural of the kind, as in "NetworkPolicies".
+func (k Kind) Plural() string {
+	name := k.String()
+	if stem, ok := strings.CutSuffix(name, "cy"); ok {
+		return stem + "cies"
+	}
+	if strings.HasSuffix(name, "s") {
+		return name + "es"
+	}
+	return name + "s"
 }
 
 // Namespaced reports whether objects of the kind live in a Namespace.

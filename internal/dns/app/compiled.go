@@ -206,7 +206,7 @@ func (c *compiledZones) ready() (missing, remarks []string) {
 		return []string{"nothing is compiled yet"}, nil
 	}
 	for _, k := range *unloaded {
-		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(c.dns.cfg.Problem(k))))
+		missing = append(missing, fmt.Sprintf("%s are not loaded%s", k.Plural(), because(c.dns.cfg.Problem(k))))
 	}
 	for _, p := range c.dns.ZoneProblems() {
 		remarks = append(remarks, p.Error())

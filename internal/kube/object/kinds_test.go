@@ -1,6 +1,7 @@
 package object
 
 import (
+	"strings"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,6 +18,9 @@ func TestKinds(t *testing.T) {
 	declared := make(map[cluster.Kind]int)
 	for _, k := range Kinds {
 		declared[k.Model]++
+		if got := strings.ToLower(k.Model.Plural()); got != k.Resource {
+			t.Errorf("%s.Plural() in lower case = %q, want %q", k.Model, got, k.Resource)
+		}
 		api := k.New()
 		api.SetName("web")
 		want := cluster.Ref{Kind: k.Model, Key: cluster.Key{Name: "web"}}

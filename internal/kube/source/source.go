@@ -188,7 +188,7 @@ func (s *Source) logLoaded(ctx context.Context) error {
 	var absent []string
 	s.cfg.Store.View(func(v *cluster.View) {
 		for _, k := range s.cfg.Needs() {
-			counts = append(counts, strings.ToLower(k.String())+"s", v.Len(k))
+			counts = append(counts, strings.ToLower(k.Plural()), v.Len(k))
 		}
 		for _, name := range s.cfg.Settings.Kubernetes.Namespaces {
 			if v.Namespace(name) == nil {

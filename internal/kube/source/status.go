@@ -46,7 +46,7 @@ func (s *Source) Staleness(limit time.Duration) (late, remarks []string) {
 		if st.Staleness == 0 || slices.Contains(unloaded, st.Kind) {
 			continue
 		}
-		text := fmt.Sprintf("%ss are stale for %s", st.Kind, st.Staleness.Round(100*time.Millisecond))
+		text := fmt.Sprintf("%s are stale for %s", st.Kind.Plural(), st.Staleness.Round(100*time.Millisecond))
 		if st.Problem != nil {
 			text += ": " + st.Problem.Error()
 		}

@@ -120,9 +120,9 @@ func (d *diagnoser) blocked() string {
 func (d *diagnoser) notLoaded(kinds ...cluster.Kind) bool {
 	for _, k := range kinds {
 		if !d.Linter.View.Loaded(k) {
-			d.add("not-read", fmt.Sprintf("grant the account of this command the right to list %ss, or use another account",
-				strings.ToLower(k.String())),
-				"this command may not read %ss, so the cause is not known; the server may have read them", k)
+			d.add("not-read", fmt.Sprintf("grant the account of this command the right to list %s, or use another account",
+				strings.ToLower(k.Plural())),
+				"this command may not read %s, so the cause is not known; the server may have read them", k.Plural())
 			return true
 		}
 	}

@@ -18,6 +18,7 @@
 package fqdn
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -26,6 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/support/budget"
 )
 
@@ -110,6 +112,12 @@ type Gate struct {
 	counters counters
 	ended    chan struct{} // closed when Run has ended: nothing is programmed any more
 
+	known     chan struct{} // closed by the first Update
+	knownOnce sync.Once
+	// patience is when answers do not wait for the first Update any more: without the API server it does
+	// not come, and DNS has to work.
+	patience time.Time
+
 	resolutions sync.Pool // of *resolution
 
 	updating sync.Mutex // held during Update and Refill
@@ -128,7 +136,8 @@ func New(cfg Config) *Gate {
 		held:  budget.NewAccount("policy-answers", budget.Limits{Total: cfg.MaxHeld, PerSource: max(1, cfg.MaxHeld/4)}),
 		table: newTable(&cfg),
 		ended: make(chan struct{}),
-		work:  make(chan struct{}, 1),
+		known: make(chan struct{}), patience: time.Now().Add(cfg.HoldLimit),
+		work: make(chan struct{}, 1),
 	}
 	g.patterns.Store(compile(nil, cfg.Log))
 	g.resolutions.New = func() any { return new(resolution) }
@@ -154,6 +163,7 @@ func (g *Gate) Update(sets map[string][]string) {
 	g.patterns.Store(p)
 	g.mu.Unlock()
 	g.assignAll()
+	g.knownOnce.Do(func() { close(g.known) })
 }
 
 // visit calls do with each element of a map that mu guards. It gives mu back in between.
@@ -197,13 +207,47 @@ func (g *Gate) assignAll() {
 // Hold implements respond.Gate.
 func (g *Gate) Hold(client netip.Addr, asked, answer []byte) (wait func(context.Context)) {
 	p := g.patterns.Load()
-	if p.isEmpty() || !p.isPossible(asked, answer) {
+	if p.isEmpty() {
+		return g.holdUnknown(client, asked, answer)
+	}
+	if !p.isPossible(asked, answer) {
 		return nil
 	}
 	waits := g.resolve(p, client, asked, answer)
 	if len(waits) == 0 {
 		return nil
 	}
+	return g.admit(client, func(ctx context.Context) { g.wait(ctx, waits) })
+}
+
+// holdUnknown is Hold before the first Update, and without sets. In the first moments of a process, which
+// end with HoldLimit, an answer with records waits until it is known whether a set has its names.
+func (g *Gate) holdUnknown(client netip.Addr, asked, answer []byte) (wait func(context.Context)) {
+	select {
+	case <-g.known:
+		return nil
+	default:
+	}
+	left := time.Until(g.patience)
+	if records := dnswire.NewAnswerReader(answer); left <= 0 || !records.Next() {
+		return nil
+	}
+	asked, answer = bytes.Clone(asked), bytes.Clone(answer)
+	return g.admit(client, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, g.cfg.HoldLimit)
+		defer cancel()
+		select {
+		case <-g.known:
+			g.wait(ctx, g.resolve(g.patterns.Load(), client, asked, answer))
+		case <-time.After(left):
+		case <-g.ended:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// admit returns wait, which takes one of the places of answers that wait; nil without one.
+func (g *Gate) admit(client netip.Addr, wait func(context.Context)) func(context.Context) {
 	select {
 	case <-g.ended:
 		return nil
@@ -216,7 +260,7 @@ func (g *Gate) Hold(client netip.Addr, asked, answer []byte) (wait func(context.
 	g.counters.held.Add(1)
 	return func(ctx context.Context) {
 		defer place.Leave()
-		g.wait(ctx, waits)
+		wait(ctx)
 	}
 }
 

@@ -574,3 +574,46 @@ func BenchmarkHold(b *testing.B) {
 		}
 	}
 }
+
+// TestBeforeSets: an answer that comes before the sets are known waits for them and for its addresses, but not
+// longer than HoldLimit after the beginning.
+func TestBeforeSets(t *testing.T) {
+	const name, record = "api.example.com", "api.example.com. 60 A 192.0.2.1"
+	for claim, test := range map[string]struct {
+		update time.Duration // after the beginning; 0 is never
+		client netip.Addr
+		takes  time.Duration
+		has    int
+	}{
+		"the sets come":           {time.Second, pod, time.Second, 1},
+		"the sets do not come":    {0, pod, DefaultHoldLimit, 0},
+		"the client is not a Pod": {time.Second, netip.MustParseAddr("192.0.2.99"), time.Second, 0},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKernel("api")
+				g := start(t, k, Config{})
+				began := time.Now()
+				if test.update > 0 {
+					time.AfterFunc(test.update, func() { g.Update(map[string][]string{"api": {name}}) })
+				}
+				if g.Hold(test.client, wireOf(name), answerOf(t, name)) != nil {
+					t.Error("an answer without addresses waits")
+				}
+				hold(t, g, test.client, name, record)
+				if d := time.Since(began); d != test.takes {
+					t.Errorf("the answer left after %v, want %v", d, test.takes)
+				}
+				if got := k.has("api"); len(got) != test.has {
+					t.Errorf("the kernel has %v, want %d addresses", got, test.has)
+				}
+				if test.update == 0 && hold(t, g, pod, name, record) {
+					t.Error("an answer after that time waits")
+				}
+				if s := g.Stats(); s.Held != 1 {
+					t.Errorf("Stats() = %+v, want one answer held", s)
+				}
+			})
+		})
+	}
+}

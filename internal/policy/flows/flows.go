@@ -25,6 +25,9 @@ type Config struct {
 	// Denied returns those of some flows that the present policies do not allow, by their places. There
 	// is at least one flow, and some is not kept.
 	Denied func([]ruleset.Flow) []int
+	// IsPod reports whether a Pod of the node has an address: others' flows are not judged. It is cheap,
+	// and safe for concurrent use; nil is true.
+	IsPod func(netip.Addr) bool
 	// Cut has the kernel drop packets of flows that connection tracking takes for the first of one, and
 	// Uncut takes that back. The kernel forgets them after CutTime itself.
 	Cut, Uncut func([]ruleset.Flow) error
@@ -68,6 +71,9 @@ type table interface {
 
 // New returns a Cutter. It does nothing until Run is called.
 func New(cfg Config) *Cutter {
+	if cfg.IsPod == nil {
+		cfg.IsPod = func(netip.Addr) bool { return true }
+	}
 	if cfg.Passed == nil {
 		cfg.Passed = func(Pass) {}
 	}
@@ -164,6 +170,9 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 	}
 	err = t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
 		if e.Zone != 0 { // somebody else's: bridges track packets there, too
+			return
+		}
+		if !c.cfg.IsPod(e.Original.Source.Addr()) && !c.cfg.IsPod(e.Reply.Source.Addr()) {
 			return
 		}
 		some = append(

@@ -70,7 +70,7 @@ func (f *sourceFlags) addRead(cmd *cobra.Command) {
 	)
 	cmd.Flags().StringVarP(
 		&f.access.namespace, "namespace", "n", "",
-		"the `NAMESPACE` of a Pod without one, and the one to read if the API refuses to list all (default: that of "+
+		"the `NAMESPACE` of what is named without one, and the one to read if the API refuses to list all (default: that of "+
 			"the kubeconfig's context, or of the Pod's service account)",
 	)
 	cmd.Flags().Lookup("kubeconfig").Usage = "read the cluster from the Kubernetes API of this kubeconfig `FILE` " +

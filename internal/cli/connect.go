@@ -207,8 +207,15 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 	}
 	client, elsewhere := f.parseClient(f.from)
 	var pods *podapp.Inspector
-	namespace := orDefault(f.pod.source.access.namespace)
+	var namespace string // of what is named without one
 	if elsewhere {
+		settings, err := f.pod.source.readOnce()
+		if err != nil {
+			return nil, err
+		}
+		if namespace, err = f.pod.source.defaultNamespace(settings); err != nil {
+			return nil, err
+		}
 		l, err := load(cmd, &f.pod.source, source.Whole)
 		if err != nil {
 			return nil, err
@@ -227,7 +234,7 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 		client.Subject, q.DNS.Subject, q.DNS.Node = c.subject, c.subject, c.node
 		pods, namespace = c.pods, c.subject.Namespace
 	}
-	q.Client = client
+	q.Client, q.Namespace = client, namespace
 	if f.to != "" && !pods.KnowsPolicies() {
 		return nil, errPoliciesUnread
 	}

@@ -66,6 +66,8 @@ func (i *Inspector) KnowsPolicies() (known bool) {
 type Connection struct {
 	Target connection.Target
 	Client connection.Client
+	// Namespace is that of a Service that the target names without one, for a Client that is no Pod.
+	Namespace string
 	// DNS is how the host is looked up, by a Client that is a Pod.
 	DNS Question
 	// To is the Pod or workload that is connected to, instead of the target's host.
@@ -80,7 +82,8 @@ type Connection struct {
 // node of the client must be named.
 func (i *Inspector) Connect(ctx context.Context, q Connection) (e *connection.Explanation, err error) {
 	r := connection.Request{
-		Settings: i.proxySettings(), Client: q.Client, Target: q.Target, To: q.To, Kernel: q.Kernel, Judge: q.Judge,
+		Settings: i.proxySettings(), Client: q.Client, Target: q.Target, Namespace: q.Namespace, To: q.To,
+		Kernel: q.Kernel, Judge: q.Judge,
 	}
 	// A cluster DNS at a link-local address is that of an agent on the node.
 	for _, addr := range q.DNS.Node.ClusterDNS {

@@ -75,6 +75,8 @@ type Request struct {
 	Settings *Settings
 	Client   Client
 	Target   Target
+	// Namespace is that of a Service that the target names without one, for clients that are no Pods.
+	Namespace string
 	// DNS is how the host resolves in the Pod; nil for addresses, and for clients that are no Pods.
 	DNS *explain.Explanation
 	// To is the Pod or workload that is connected to, instead of the target's host.
@@ -251,7 +253,7 @@ func (x *explainer) addresses() (addrs []netip.Addr) {
 func (x *explainer) byModel() []netip.Addr {
 	key, ok := explain.ServiceOf(x.Target.Host, x.Linter.Domains)
 	if !ok {
-		key = serviceKey(x.Target.Host)
+		key = serviceKey(x.Target.Host, x.Namespace)
 	}
 	if x.named = x.View.Service(key); x.named == nil {
 		x.e.Outcome = NotKnown

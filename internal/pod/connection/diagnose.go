@@ -195,7 +195,7 @@ func (t *try) undefinedPort() {
 			if p.Number == t.at.Port {
 				t.add(
 					"other-protocol",
-					"connect to "+t.Target.Host+":"+t.Target.Port+"/"+strings.ToLower(string(p.Protocol)),
+					"connect to "+Target{t.Target.Host, t.Target.Port, plan.ProtocolOf(p.Protocol)}.String(),
 					"port %d of Service %s has protocol %s, not %s",
 					p.Number,
 					s.Key,
@@ -583,9 +583,9 @@ func nodePorts(s *cluster.Service) []uint16 {
 	return s.Spec.NodePorts
 }
 
-// serviceKey returns the Service that SERVICE or SERVICE.NAMESPACE names.
-func serviceKey(host string) cluster.Key {
-	name, namespace, _ := strings.Cut(strings.TrimSuffix(host, "."), ".")
-	namespace, _, _ = strings.Cut(namespace, ".")
-	return cluster.Key{Namespace: cmp.Or(namespace, "default"), Name: name}
+// serviceKey returns the Service that SERVICE, which is in the given namespace, or SERVICE.NAMESPACE names.
+func serviceKey(host, namespace string) cluster.Key {
+	name, in, _ := strings.Cut(strings.TrimSuffix(host, "."), ".")
+	in, _, _ = strings.Cut(in, ".")
+	return cluster.Key{Namespace: cmp.Or(in, namespace), Name: name}
 }

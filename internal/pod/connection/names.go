@@ -1,12 +1,10 @@
 package connection
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/proxy/frontend"
@@ -73,9 +71,7 @@ func (s *Served) Addresses(t Target, namespace string) (all []frontend.Address, 
 		}
 		return []frontend.Address{{Addr: addr.Unmap(), Protocol: t.Protocol, Port: uint16(number)}}, nil
 	}
-	name, in, _ := strings.Cut(strings.TrimSuffix(t.Host, "."), ".")
-	in, _, _ = strings.Cut(in, ".")
-	key := cluster.Key{Namespace: cmp.Or(in, namespace), Name: name}
+	key := serviceKey(t.Host, namespace)
 	ports, known := s.ports[key]
 	switch {
 	case !known:

@@ -88,14 +88,19 @@ func TestPartsInOneDaemonSet(t *testing.T) {
 // API server's address is given.
 func TestPartsChartIsKustomization(t *testing.T) {
 	all := partsVariants(t)
+	withoutAddress(all)
+	kustomize, helm := comparableOf(t, all["kustomize/node-proxy"]), comparableOf(t, all["helm, cache"])
+	if diff := cmp.Diff(kustomize, helm); diff != "" {
+		t.Errorf("objects (-kustomize +helm):\n%s", diff)
+	}
+}
+
+// withoutAddress takes the API server's address, and what follows, out of the environment of agents.
+func withoutAddress(all map[string]objects) {
 	for _, objects := range all {
 		pod := objects["DaemonSet/"+agentName]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 		container := pod["containers"].([]any)[0].(map[string]any)
 		container["env"] = container["env"].([]any)[:1]
-	}
-	kustomize, helm := comparableOf(t, all["kustomize/node-proxy"]), comparableOf(t, all["helm, cache"])
-	if diff := cmp.Diff(kustomize, helm); diff != "" {
-		t.Errorf("objects (-kustomize +helm):\n%s", diff)
 	}
 }
 

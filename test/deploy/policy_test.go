@@ -206,13 +206,44 @@ func TestPolicyOfOthers(t *testing.T) {
 	}
 }
 
+// allParts are the ways of deploying agents with all parts.
+func allParts(t *testing.T) map[string]objects {
+	t.Helper()
+	helm := func(node string) objects {
+		values := partsValues(t, node)
+		values["node"].(map[string]any)["parts"] = []any{"dns", "proxy", "policy"}
+		return without(rendered(t, values), rendered(t, nil))
+	}
+	return map[string]objects{
+		"kustomize/node-all": kustomized(t, "node-all"),
+		"helm, cache":        helm("{config: {mode: cache}}"),
+		"helm, secondary":    helm("{}"),
+	}
+}
+
 // TestPolicyWithProxy: agents with all parts have the rights of both, and reach the API server itself.
 func TestPolicyWithProxy(t *testing.T) {
-	values := partsValues(t, "{}")
-	values["node"].(map[string]any)["parts"] = []any{"dns", "proxy", "policy"}
-	all := without(rendered(t, values), rendered(t, nil))
 	proxy := as[rbacv1.ClusterRole](t, proxyOf(t, "{enabled: true, "+apiHost+"}"), "ClusterRole").Rules
-	if diff := cmp.Diff(slices.Concat(proxy, policyRules), as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules); diff != "" {
+	for name, all := range allParts(t) {
+		t.Run(name, func(t *testing.T) { wantAllParts(t, all, slices.Concat(proxy, policyRules)) })
+	}
+	// With a proxy in Pods of its own, which has the address, it is used as well.
+	beside := policyAgents(t, "proxy: {enabled: true, "+apiHost+"}")
+	for key, o := range beside {
+		if o.name() == proxyName {
+			delete(beside, key)
+		}
+	}
+	c := onlyContainer(t, as[appsv1.DaemonSet](t, beside, "DaemonSet").Spec.Template.Spec)
+	if !slices.Contains(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.1"}) {
+		t.Errorf("environment %v beside a DaemonSet of the proxy", c.Env)
+	}
+}
+
+// wantAllParts checks objects of agents with all parts.
+func wantAllParts(t *testing.T, all objects, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	if diff := cmp.Diff(rules, as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	c := onlyContainer(t, as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template.Spec)
@@ -223,16 +254,16 @@ func TestPolicyWithProxy(t *testing.T) {
 	if !slices.Equal(cfg.Node.Parts, []string{"dns", "proxy", "policy"}) || !cfg.Proxy.ReplaceKubeProxy || !cfg.Policy.CNI.Install {
 		t.Errorf("config.yaml: %+v, %+v, %+v", cfg.Node.Parts, cfg.Proxy, cfg.Policy)
 	}
-	// With a proxy in Pods of its own, which has the address, it is used as well.
-	beside := policyAgents(t, "proxy: {enabled: true, "+apiHost+"}")
-	for key, o := range beside {
-		if o.name() == proxyName {
-			delete(beside, key)
-		}
-	}
-	c = onlyContainer(t, as[appsv1.DaemonSet](t, beside, "DaemonSet").Spec.Template.Spec)
-	if !slices.Contains(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.1"}) {
-		t.Errorf("environment %v beside a DaemonSet of the proxy", c.Env)
+}
+
+// TestAllPartsChartIsKustomization: both ways give the same objects, but for the way in which the
+// API server's address is given.
+func TestAllPartsChartIsKustomization(t *testing.T) {
+	all := allParts(t)
+	withoutAddress(all)
+	kustomize, helm := comparableOf(t, all["kustomize/node-all"]), comparableOf(t, all["helm, cache"])
+	if diff := cmp.Diff(kustomize, helm); diff != "" {
+		t.Errorf("objects (-kustomize +helm):\n%s", diff)
 	}
 }
 

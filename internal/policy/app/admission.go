@@ -12,6 +12,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/policy/cni/attach"
+	"portolan.dev/portolan/internal/policy/cni/bridge"
 )
 
 // admissions are the attachments of the node's Pods, and what the plugin waits for.
@@ -21,6 +22,8 @@ type admissions struct {
 	wake    chan struct{} // has an element if queue has
 
 	attached map[cluster.Key]map[attach.ID][]netip.Addr
+	// bridges are those with their settings that were warned of.
+	bridges map[string]struct{}
 	// waiting are Pods that are not judged by their policies yet.
 	waiting []*request
 }
@@ -34,7 +37,10 @@ type request struct {
 }
 
 func newAdmissions() admissions {
-	return admissions{wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID][]netip.Addr)}
+	return admissions{
+		wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID][]netip.Addr),
+		bridges: make(map[string]struct{}),
+	}
 }
 
 // Admit returns when the kernel judges the packets of a Pod by its policies.
@@ -134,6 +140,23 @@ func (w *worker) attach(a cni.Attachment) {
 	}
 	w.attached[key][a.ID] = a.Addresses
 	w.setLocal(key)
+	w.warnOfBridges(a.Addresses)
+}
+
+// warnOfBridges logs, once for each, which bridges connect a Pod with others without their policies.
+func (w *worker) warnOfBridges(addrs []netip.Addr) {
+	for _, addr := range addrs {
+		device, setting, err := bridge.Past(addr)
+		if err != nil {
+			w.cfg.Log.Debug("it is not known whether a Pod is behind a bridge", "err", err)
+		}
+		if _, known := w.bridges[device+setting]; known || device == "" {
+			continue
+		}
+		w.bridges[device+setting] = struct{}{}
+		w.cfg.Log.Warn("a bridge connects Pods of this node past netfilter: policies do not apply to packets between them",
+			"bridge", device, "cure", bridge.Cure([]string{setting}))
+	}
 }
 
 // attachRecorded attaches what was attached before this process began.

@@ -304,7 +304,8 @@ func TestWarnings(t *testing.T) {
 		"ptp":                          {"ptp", "testdata/none", ""},
 		"Cilium":                       {"cilium-cni", on, "cni.exclusive"},
 	} {
-		got := strings.Join(Network{Plugins: []string{test.kind, "portmap"}}.warnings(test.settings), "\n")
+		n := Network{Plugins: []string{test.kind, "portmap"}}
+		got := strings.Join(append(n.bridged(test.settings), n.unsupported()...), "\n")
 		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%s: warnings %q, want %q", name, got, test.want)
 		}

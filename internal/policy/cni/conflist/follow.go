@@ -130,7 +130,8 @@ func (f *follower) repair() (Network, error) {
 		}
 	}
 	n, err := Join(f.cfg)
-	if warnings := n.Warnings(); err == nil && !slices.Equal(warnings, f.warned) {
+	// Of bridges the agent warns when a Pod is behind one.
+	if warnings := n.unsupported(); err == nil && !slices.Equal(warnings, f.warned) {
 		f.warned = warnings
 		for _, w := range warnings {
 			f.log.Warn("policies are not enforced for all packets", "reason", w)

@@ -1,42 +1,32 @@
 package conflist
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
+	"portolan.dev/portolan/internal/policy/cni/bridge"
 )
 
-// bridgeSettings is the directory of the settings with which bridged packets pass netfilter (br_netfilter).
-const bridgeSettings = "/proc/sys/net/bridge"
-
 // Warnings returns why policies are not enforced for all packets of the network's Pods, one sentence each.
-func (n Network) Warnings() []string { return n.warnings(bridgeSettings) }
+func (n Network) Warnings() []string { return append(n.bridged(bridge.Settings), n.unsupported()...) }
 
-func (n Network) warnings(settings string) (warnings []string) {
+// bridged returns warnings of plugins that connect Pods by a bridge, given the directory of its settings.
+func (n Network) bridged(settings string) (warnings []string) {
+	off := bridge.Off(settings)
 	for _, kind := range n.Plugins {
-		switch kind {
-		case "bridge", "flannel": // which calls bridge, unless it is configured otherwise
-			if off := bridgedPast(settings); len(off) > 0 {
-				warnings = append(warnings, "the plugin "+kind+" connects Pods by a bridge, and packets between Pods of this "+
-					"node pass it without their policies: load the kernel module br_netfilter and set "+
-					strings.Join(off, " and "))
-			}
-		case "cilium-cni":
+		if len(off) > 0 && (kind == "bridge" || kind == "flannel") { // which calls bridge, unless it is configured otherwise
+			warnings = append(warnings, "the plugin "+kind+" connects Pods by a bridge, and packets between Pods of this "+
+				"node pass it without their policies: "+bridge.Cure(off))
+		}
+	}
+	return warnings
+}
+
+// unsupported returns warnings of plugins whose packets may not pass nftables.
+func (n Network) unsupported() (warnings []string) {
+	for _, kind := range n.Plugins {
+		if kind == "cilium-cni" {
 			warnings = append(warnings, "the datapath of Cilium can pass packets by netfilter, without the policies of "+
 				"Portolan: have one of them enforce policies; and with cni.exclusive, Cilium rewrites its configuration "+
 				"whenever another program changes it")
 		}
 	}
 	return warnings
-}
-
-// bridgedPast returns the settings that are to be made.
-func bridgedPast(settings string) (off []string) {
-	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
-		value, err := os.ReadFile(filepath.Join(settings, name))
-		if err != nil || strings.TrimSpace(string(value)) == "0" {
-			off = append(off, "net.bridge."+name+"=1")
-		}
-	}
-	return off
 }

@@ -32,6 +32,9 @@ type Config struct {
 	// Uncut takes that back. The kernel forgets them after CutTime itself.
 	Cut, Uncut func([]ruleset.Flow) error
 	CutTime    time.Duration
+	// Full is wrapped by Cut's error if the kernel has no room for the flows. Then their entries are deleted
+	// all the same: that ends all but those whose server may begin flows to the client.
+	Full error
 	// Passed is told of each pass, by the goroutine of Run; nil if nobody wants to know.
 	Passed func(Pass)
 	Log    *slog.Logger
@@ -41,6 +44,7 @@ type Config struct {
 type Pass struct {
 	Duration time.Duration
 	Cut      int
+	Uncut    int // of them, those that were not cut, see Config.Full
 	Err      error
 }
 
@@ -117,6 +121,10 @@ func (c *Cutter) Run(ctx context.Context) error {
 		if p.Cut > 0 {
 			c.cfg.Log.Info("ended flows that policies forbid", "flows", p.Cut, "took", p.Duration)
 		}
+		if p.Uncut > 0 {
+			c.cfg.Log.Warn("too many flows were ended within a short time: some go on if their server may begin flows "+
+				"to the client", "flows", p.Uncut, "time", c.cfg.CutTime)
+		}
 		rest := min(max(interval, share*p.Duration), maxRest)
 		if failing {
 			rest = maxRest
@@ -143,9 +151,7 @@ func (c *Cutter) pass() (p Pass) {
 		return p
 	}
 	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
-		cut, err := c.cut(t, family)
-		p.Cut += cut
-		if p.Err = err; err != nil {
+		if p.Err = c.cut(t, family, &p); p.Err != nil {
 			return p
 		}
 	}
@@ -155,8 +161,8 @@ func (c *Cutter) pass() (p Pass) {
 // together is how many flows are judged at once.
 const together = 512
 
-// cut ends the flows of a family that are not allowed, and returns their number.
-func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
+// cut ends the flows of a family that are not allowed, and counts them.
+func (c *Cutter) cut(t table, family ctnetlink.Family, p *Pass) error {
 	var some, denied []ruleset.Flow
 	var identities, gone []ctnetlink.Identity // of some and denied
 	judge := func() {
@@ -168,7 +174,7 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 		}
 		some, identities = some[:0], identities[:0]
 	}
-	err = t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
+	err := t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
 		if e.Zone != 0 { // somebody else's: bridges track packets there, too
 			return
 		}
@@ -185,23 +191,30 @@ func (c *Cutter) cut(t table, family ctnetlink.Family) (n int, err error) {
 		}
 	})
 	if err != nil && !errors.Is(err, ctnetlink.ErrInterrupted) {
-		return 0, err
+		return err
 	}
 	if judge(); len(denied) == 0 {
-		return 0, err
+		return err
 	}
 	for i := 0; i < len(denied); i += maxCut {
 		end := min(i+maxCut, len(denied))
-		if failure := c.cfg.Cut(denied[i:end]); failure != nil {
-			return n, fmt.Errorf("cut %d flows: %w", end-i, failure)
+		failure := c.cfg.Cut(denied[i:end])
+		full := failure != nil && errors.Is(failure, c.cfg.Full)
+		if failure != nil && !full {
+			return fmt.Errorf("cut %d flows: %w", end-i, failure)
 		}
-		c.hold(denied[i:end])
 		deleted, failure := t.Delete(family, gone[i:end])
-		if n += deleted; failure != nil {
-			return n, failure
+		p.Cut += deleted
+		if full {
+			p.Uncut += deleted
+		} else {
+			c.hold(denied[i:end])
+		}
+		if failure != nil {
+			return failure
 		}
 	}
-	return n, err
+	return err
 }
 
 // maxCut is how many flows are cut with one transaction.

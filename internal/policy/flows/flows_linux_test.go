@@ -1,11 +1,14 @@
 package flows
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +126,44 @@ func TestUncutFlowsStay(t *testing.T) {
 	failure = nil
 	if p := c.pass(); p.Cut != 1 || p.Err != nil {
 		t.Errorf("pass: %+v, want one cut", p)
+	}
+}
+
+// TestFull verifies that flows are ended, and told of, that the kernel has no room to cut.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	if !namespacetest.OnNode(t) {
+		return
+	}
+	if err := ctnetlinktest.Create(ctnetlinktest.Flow{
+		Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:80"), Replies: at("10.244.2.9:80"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("no room")
+	var log bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	c := New(Config{
+		Denied: func([]ruleset.Flow) []int { return []int{0} },
+		Cut:    func([]ruleset.Flow) error { return fmt.Errorf("table: %w", full) },
+		Full:   full,
+		Passed: func(p Pass) {
+			if p.Cut != 1 || p.Uncut != 1 || p.Err != nil {
+				t.Errorf("pass: %+v, want one ended that is not cut", p)
+			}
+			cancel()
+		},
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	c.Changed()
+	if err := c.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if n := len(tracked(t)); n != 0 || len(c.held) != 0 {
+		t.Errorf("%d entries are left, %d flows are held, want none", n, len(c.held))
+	}
+	if !strings.Contains(log.String(), "level=WARN msg=\"too many flows were ended") {
+		t.Errorf("the log does not say that flows were not cut:\n%s", &log)
 	}
 }
 

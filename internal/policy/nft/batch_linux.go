@@ -76,6 +76,12 @@ func (b *batch) newSet(name string, s shape, comment string) {
 		if s.isMap {
 			buf = nfnetlink.AppendUint32(buf, unix.NFTA_SET_DATA_TYPE, verdict)
 		}
+		if s.most > 0 {
+			var description int
+			buf, description = nfnetlink.OpenNested(buf, unix.NFTA_SET_DESC)
+			buf = nfnetlink.AppendUint32(buf, unix.NFTA_SET_DESC_SIZE, s.most)
+			nfnetlink.CloseNested(buf, description)
+		}
 		data := userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, bigEndian)
 		if comment != "" {
 			data = userdata.AppendString(data, userdata.NFTNL_UDATA_SET_COMMENT, comment)

@@ -12,7 +12,8 @@ import (
 
 // Cut has the kernel drop packets of flows in both directions for CutTime, unless connection tracking
 // takes them for an established flow's, whose entries are to be deleted after that. Otherwise an end
-// that may begin flows would revive such a flow with its next packet.
+// that may begin flows would revive such a flow with its next packet. Its error wraps ErrCutFull if there
+// is no room for all: then none is cut.
 func (t *Table) Cut(flows []ruleset.Flow) error { return t.editCut(addition, flows) }
 
 // Uncut takes back what Cut did.
@@ -40,7 +41,10 @@ func (t *Table) editCut(op operation, flows []ruleset.Flow) error {
 	for _, f := range t.resolved.families { // no Pod has flows of others
 		b.edit(op, setCut+f.suffix, all[f])
 	}
-	if err := t.commitBeside(b); err != nil {
+	switch err := t.commitBeside(b); {
+	case errors.Is(err, unix.ENFILE):
+		return tableError(t.cfg.Name, ErrCutFull)
+	case err != nil:
 		return tableError(t.cfg.Name, err)
 	}
 	return nil

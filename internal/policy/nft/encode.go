@@ -62,7 +62,8 @@ type shape struct {
 	flags   uint32 // NFT_SET_*
 	keyType uint32 // numbers of types in nft, 6 bits each
 	keySize uint32
-	isMap   bool // to verdicts
+	isMap   bool   // to verdicts
+	most    uint32 // how many elements it may have; 0 is any number
 }
 
 // Flags of sets (linux/netfilter/nf_tables.h, enum nft_set_flags).

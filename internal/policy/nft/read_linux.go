@@ -66,11 +66,16 @@ func (r *reader) tableFlags() (exists bool, flags uint32, err error) {
 func (r *reader) readSets(k *kernel) error {
 	kinds := []uint16{
 		unix.NFTA_SET_NAME, unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
+		unix.NFTA_SET_DESC,
 	}
 	return r.dump(unix.NFT_MSG_GETSET, kinds, func(parts [][]byte) error {
+		description, err := nfnetlink.Attributes(parts[5], unix.NFTA_SET_DESC_SIZE)
+		if err != nil {
+			return err
+		}
 		k.sets[nfnetlink.Text(parts[0])] = shape{
 			flags: nfnetlink.Uint32(parts[1]), keyType: nfnetlink.Uint32(parts[2]), keySize: nfnetlink.Uint32(parts[3]),
-			isMap: parts[4] != nil,
+			isMap: parts[4] != nil, most: nfnetlink.Uint32(description[0]),
 		}
 		return nil
 	})

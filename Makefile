@@ -2,10 +2,10 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-policy conformance-proxy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-policy conformance-policy-api conformance-proxy rolling-proxy
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan
@@ -38,6 +38,9 @@ attack: ## each attack for 30 seconds, with what the server used; as root; docs/
 
 conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 10 minutes, as root; docs/policy-e2e.md
 	cd test/upstream && go run ./cmd/conformance -area policies $(CONFORMANCEFLAGS)
+
+conformance-policy-api: ## the conformance tests of ClusterNetworkPolicy with the agent, about 15 minutes, as root; docs/policy-e2e.md
+	cd test/upstream && go test -count=1 -timeout 1h ./policyapi -record
 
 conformance-proxy: ## Kubernetes' tests of Services with kube-proxy and with the service proxy, as root; docs/proxy-e2e.md
 	cd test/upstream && go run ./cmd/conformance $(CONFORMANCEFLAGS)

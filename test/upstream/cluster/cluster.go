@@ -18,6 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
 	"portolan.dev/portolan/test/e2e/controlplane"
@@ -54,6 +55,9 @@ type Config struct {
 	Programs *Programs
 	Proxy    Proxy
 	Nodes    int // named node-1 and so on, in zones-1 to zone-3 in turn
+	// Prepare, unless it is nil, is called before there are nodes, with a client's configuration: it installs
+	// what agents look for when they start.
+	Prepare func(context.Context, *rest.Config) error
 }
 
 // Cluster is a running cluster.
@@ -93,6 +97,11 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if c.config.Prepare != nil {
+		if err := c.config.Prepare(ctx, c.RESTConfig()); err != nil {
+			return err
+		}
 	}
 	if err := c.startScheduler(); err != nil {
 		return err

@@ -1,56 +1,28 @@
-package cluster
+package cluster_test
 
 import (
-	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"log/slog"
-	"os"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 
-	"portolan.dev/portolan/test/e2e/pinned"
-	"portolan.dev/portolan/test/namespace"
-	"portolan.dev/portolan/test/upstream/node"
+	"portolan.dev/portolan/test/upstream/cluster"
+	"portolan.dev/portolan/test/upstream/cluster/clustertest"
 	"portolan.dev/portolan/test/upstream/rolling"
 	"portolan.dev/portolan/test/upstream/suite"
 )
 
 // TestMain runs the tests in a network namespace of their own.
-func TestMain(m *testing.M) {
-	node.Main()
-	flag.Parse()
-	switch {
-	case namespace.Isolated():
-		os.Exit(m.Run())
-	case testing.Short():
-		fmt.Println("skipped: it starts a cluster")
-	case os.Getuid() != 0:
-		fmt.Println("skipped: network namespaces need root")
-	default:
-		status, err := Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
-		if errors.Is(err, pinned.ErrBuild) && os.Getenv("CI") == "" {
-			fmt.Println("skipped:", err)
-			return
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		os.Exit(status)
-	}
-}
+func TestMain(m *testing.M) { clustertest.Main(m) }
 
 // TestCluster runs small versions of what the commands run, with Portolan's service proxy and
 // policies on two nodes.
 func TestCluster(t *testing.T) {
-	programs, err := Prepared()
+	programs, err := cluster.Prepared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Start(t.Context(), Config{Programs: programs, Proxy: PortolanPolicies, Nodes: 2})
+	c, err := cluster.Start(t.Context(), cluster.Config{Programs: programs, Proxy: cluster.PortolanPolicies, Nodes: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +42,7 @@ func TestCluster(t *testing.T) {
 // testSpecs runs two of the specs that cmd/conformance runs: one of Services that expects errors, and
 // one of NetworkPolicies, which connects to Services.
 func testSpecs(t *testing.T, s suite.Suite) {
-	specs, err := s.List(t.Context(), 
+	specs, err := s.List(t.Context(),
 		"Services should be rejected when no endpoints|Netpol .* server and client should support a 'default-deny-all'")
 	if err != nil {
 		t.Fatal(err)

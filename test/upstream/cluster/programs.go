@@ -91,11 +91,11 @@ func prepare(ctx context.Context, log *slog.Logger) (*Programs, error) {
 	p.Images[traffic] = image.Image{
 		Name: traffic, Entrypoint: []string{"/" + traffic}, Program: built.Path(traffic),
 	}
-	return p, errors.Join(buildOwn(ctx, e2e, p.E2E), buildOwn(ctx, traffic, built.Path(traffic)))
+	return p, errors.Join(Build(ctx, e2e, p.E2E), Build(ctx, traffic, built.Path(traffic)))
 }
 
-// buildOwn builds a program of this module, unless it is current.
-func buildOwn(ctx context.Context, name, file string) error {
+// Build builds a program of this module, that of package cmd/name, unless the file is current.
+func Build(ctx context.Context, name, file string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, module+"/cmd/"+name)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -21,7 +21,8 @@ func TestPages(t *testing.T) {
 		"make conformance-proxy": {"proxy-e2e.md", []Column{
 			{"kube-proxy", read(t, "kube-proxy")}, {"Portolan", read(t, "portolan")},
 		}},
-		"make conformance-policy": {"policy-e2e.md", []Column{{"Portolan", read(t, "portolan-policies")}}},
+		"make conformance-policy":     {"policy-e2e.md", []Column{{"Portolan", read(t, "portolan-policies")}}},
+		"make conformance-policy-api": {"policy-e2e.md", []Column{{"Portolan", read(t, "network-policy-api")}}},
 	} {
 		page, err := os.ReadFile(filepath.Join("../../../docs", p.file))
 		if err != nil {

@@ -52,7 +52,7 @@ func TestJudgesOwnFlows(t *testing.T) {
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
-	if _, err := c.cut(newEntries(1000, pod), ctnetlink.IPv4); err != nil || asked != 10 {
+	if err := c.cut(newEntries(1000, pod), ctnetlink.IPv4, new(Pass)); err != nil || asked != 10 {
 		t.Errorf("cut asked about %d flows, %v; want 10", asked, err)
 	}
 	asked = 0
@@ -60,7 +60,7 @@ func TestJudgesOwnFlows(t *testing.T) {
 	for i := range own { // answered by the Pod
 		own[i].Original.Source, own[i].Reply.Source = own[i].Reply.Source, own[i].Original.Source
 	}
-	if _, err := c.cut(own, ctnetlink.IPv4); err != nil || asked != 1 {
+	if err := c.cut(own, ctnetlink.IPv4, new(Pass)); err != nil || asked != 1 {
 		t.Errorf("cut asked about %d flows to Pods, %v; want 1", asked, err)
 	}
 }
@@ -76,7 +76,7 @@ func BenchmarkCut(b *testing.B) {
 	})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.cut(all, ctnetlink.IPv4); err != nil {
+		if err := c.cut(all, ctnetlink.IPv4, new(Pass)); err != nil {
 			b.Fatal(err)
 		}
 	}

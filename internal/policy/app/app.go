@@ -130,7 +130,7 @@ func (p *Policy) Bind(context.Context) (serving []any, err error) {
 	p.metrics.read(table.Counters)
 	p.flows = flows.New(flows.Config{
 		Denied: p.worker.denied, IsPod: p.worker.isPod, Cut: table.Cut, Uncut: table.Uncut, CutTime: nft.CutTime,
-		Full: nft.ErrCutFull,
+		Full:   nft.ErrCutFull,
 		Passed: p.metrics.passed, Log: p.cfg.Log,
 	})
 	return []any{"node", p.cfg.Node, "table", p.settings.Table, "socket", p.settings.Socket}, nil

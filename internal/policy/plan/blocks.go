@@ -8,21 +8,24 @@ import (
 
 // without returns what is left of a block without the given ones, as prefixes that do not overlap.
 func without(block netip.Prefix, excepts []netip.Prefix) []netip.Prefix {
-	overlaps := false
-	for _, e := range excepts {
-		if !e.IsValid() || !e.Overlaps(block) {
-			continue
-		}
-		if e.Bits() <= block.Bits() {
-			return nil
-		}
-		overlaps = true
-	}
-	if !overlaps {
-		return []netip.Prefix{block}
+	inside := slices.DeleteFunc(union(excepts), func(e netip.Prefix) bool { return !e.Overlaps(block) })
+	return appendRest(nil, block, inside)
+}
+
+// appendRest appends what is left of a block without others, which overlap it and are as union returns
+// them.
+func appendRest(to []netip.Prefix, block netip.Prefix, excepts []netip.Prefix) []netip.Prefix {
+	switch {
+	case len(excepts) == 0:
+		return append(to, block)
+	case excepts[0].Bits() <= block.Bits():
+		return to
 	}
 	low, high := halves(block)
-	return append(without(low, excepts), without(high, excepts)...)
+	first, _ := slices.BinarySearchFunc(excepts, high.Addr(), func(e netip.Prefix, a netip.Addr) int {
+		return e.Addr().Compare(a)
+	})
+	return appendRest(appendRest(to, low, excepts[:first]), high, excepts[first:])
 }
 
 // halves returns the two halves of a block of more than one address.

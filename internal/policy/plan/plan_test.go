@@ -455,3 +455,24 @@ func TestLargeSet(t *testing.T) {
 		t.Errorf("Verdicts() = %v, want %v", n.Verdicts(), want)
 	}
 }
+
+// TestManyExcepts cuts many blocks out of one: each split looks at those that are in it alone.
+func TestManyExcepts(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	r := rand.New(rand.NewPCG(4, 4))
+	var excepts []netip.Prefix
+	for range n {
+		a := netip.AddrFrom16([16]byte{0: 0x20, 1: byte(r.Uint32()), 2: byte(r.Uint32()), 3: byte(r.Uint32()), 15: 1})
+		excepts = append(excepts, netip.PrefixFrom(a, 128))
+	}
+	got := union(without(netip.MustParsePrefix("::/0"), excepts))
+	for _, e := range excepts {
+		if contain(got, e.Addr()) || !contain(got, e.Addr().Next()) || !contain(got, e.Addr().Prev()) {
+			t.Fatalf("%s is in, or one beside it is not", e)
+		}
+	}
+	if len(got) < n*100 {
+		t.Errorf("%d blocks, want more than %d", len(got), n*100)
+	}
+}

@@ -3,6 +3,7 @@ package nft_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
+	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
 // vip is an address that the node translates to that of Pod a.
@@ -224,6 +226,52 @@ func TestSpoofed(t *testing.T) {
 	}
 }
 
+// TestDiscovery: messages of neighbor discovery that would be forwarded are no way past policies.
+func TestDiscovery(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	must(t, table.Sync(rules(nil, []ruleset.Rule{{Peers: "hosts", Action: ruleset.Accept}, {Action: ruleset.Deny, Reason: "out-0"}})))
+	listen := func(at netip.Addr) (conn net.PacketConn) {
+		namespacetest.Do(t, w.hosts[at], func() {
+			var err error
+			conn, err = net.ListenPacket("ip6:ipv6-icmp", at.String())
+			must(t, err)
+		})
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	// gets reports whether an address gets a solicitation (type 135) from Pod a.
+	gets := func(at netip.Addr, within time.Duration) bool {
+		conn := listen(at)
+		must(t, conn.SetReadDeadline(time.Now().Add(within)))
+		namespacetest.Do(t, w.hosts[podA[1]], func() {
+			out, err := net.Dial("ip6:ipv6-icmp", at.String())
+			must(t, err)
+			defer out.Close()
+			_, err = out.Write([]byte{135, 0, 0, 0, 'd', 'a', 't', 'a'})
+			must(t, err)
+		})
+		for buf := make([]byte, 100); ; {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return false
+			}
+			if from.String() == podA[1].String() && string(buf[4:n]) == "data" {
+				return true
+			}
+		}
+	}
+	if !gets(podB[1], time.Minute) {
+		t.Error("an address that is allowed gets no message")
+	}
+	if gets(outside[1], 300*time.Millisecond) {
+		t.Error("an address that is denied gets a message")
+	}
+}
+
 // TestCounters: packets are counted by event, direction, chain and reason, also those that are not logged.
 func TestCounters(t *testing.T) {
 	w := onNode(t)
@@ -405,7 +453,7 @@ func TestList(t *testing.T) {
 	for _, line := range []string{
 		`comment "Pods app=db of shop"`, `comment "NetworkPolicies shop/db and shop/web"`, `oif 0 accept`, `iif "lo" accept`,
 		`tcp dport 80 ip saddr @hosts-4 accept comment "NetworkPolicy shop/db"`, `udp dport 50-59 ip6 saddr @hosts-6 accept comment "NetworkPolicy shop/db"`,
-		`ip daddr . meta l4proto . th dport @ports-4 accept`, `ip6 saddr . ip6 daddr @self-6 accept`, `icmpv6 type 133-137 accept`,
+		`ip daddr . meta l4proto . th dport @ports-4 accept`, `ip6 saddr . ip6 daddr @self-6 accept`, `ip6 hoplimit 255 icmpv6 type 133-137 accept`,
 		`limit rate 10/second burst 10 packets log prefix "portolan-policy deny in in-0: NetworkPolicy shop/db" group 5 snaplen 128`,
 		`elements = { 10.244.1.11 : goto out-0, 10.244.1.12 : accept }`, `ct state established,related accept`,
 	} {

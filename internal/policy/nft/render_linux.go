@@ -67,16 +67,17 @@ func (r *renderer) baseChains() []chain {
 	}
 }
 
-// dispatch returns the rules of a base chain. Neighbor discovery is types 133 to 137 (RFC 4861).
+// dispatch returns the rules of a base chain. Neighbor discovery is types 133 to 137, which no node
+// forwards: their hop limit is 255 (RFC 4861, sections 4 and 7.1).
 //
 //	ct state established,related accept
-//	icmpv6 type 133-137 accept
+//	ip6 hoplimit 255 icmpv6 type 133-137 accept
 //	ip saddr . ip daddr . meta l4proto . th sport . th dport @cut-4 drop
 //	ip saddr vmap @egress-4
 //	ip saddr @ranges-4 goto unknown-out
 func (r *renderer) dispatch(d ruleset.Direction) []rule {
 	const established, related = 1 << 1, 1 << 2
-	const routerSolicitation, redirect = 133, 137
+	const routerSolicitation, redirect, hopLimit = 133, 137, 7 // the last one is an offset
 	rules := []rule{
 		{expressions: []expr.Any{
 			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
@@ -86,6 +87,10 @@ func (r *renderer) dispatch(d ruleset.Direction) []rule {
 		}},
 		{expressions: append(
 			protocol(unix.IPPROTO_ICMPV6),
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.NFPROTO_IPV6}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: hopLimit, Len: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{255}},
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
 			&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{routerSolicitation}, ToData: []byte{redirect}},
 			accepted(),

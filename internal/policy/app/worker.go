@@ -36,16 +36,18 @@ type worker struct {
 	*Policy
 	table      kernelTable // nil before Bind
 	programmer *programmer.Programmer
-	loaded     chan struct{}       // closed when the kernel has the policies for the first time
-	ended      bool                // flows of Pods that ended before this process began are deleted
-	domains    map[string][]string // of the sets that the kernel has
+	loaded     chan struct{}           // closed when the kernel has the policies for the first time
+	ended      bool                    // flows of Pods that ended before this process began are deleted
+	former     map[string][]netip.Addr // the kernel's sets of domain names before the first Sync; nil before
+	domains    map[string][]string     // of the sets that the kernel has
 	admissions
 
-	// mu guards the compiler, which this goroutine alone changes, and hosts.
+	// mu guards the compiler, which this goroutine alone changes, hosts and judges.
 	mu       sync.RWMutex
 	compiler *plan.Compiler
 	behind   bool         // changes were not compiled
 	hosts    []netip.Addr // the host's addresses, sorted
+	judges   bool         // denied judges: the kernel has the policies, and what a former process did is known
 	// pods are the addresses of the node's Pods, never changed.
 	pods atomic.Pointer[map[netip.Addr]struct{}]
 }
@@ -55,6 +57,7 @@ type kernelTable interface {
 	Sync(ruleset.Ruleset) error
 	Apply(ruleset.Ruleset, *ruleset.Delta) error
 	Assume(ruleset.Ruleset)
+	Resolved(ruleset.Ruleset) (map[string][]netip.Addr, error)
 	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
 	Cut([]ruleset.Flow) error
 	Uncut([]ruleset.Flow) error
@@ -169,6 +172,9 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) {
 		err = w.forgetEnded()
 		w.ended = err == nil
 	}
+	if err == nil && !w.judges {
+		err = w.takeOver()
+	}
 	if w.programmer.Done(programmer.Result{Scope: scope, Took: took, Err: err}) {
 		stats := w.stats()
 		w.cfg.Log.Info("the kernel has the policies of the cluster", "pods", stats.Local, "chains", stats.Chains,
@@ -194,6 +200,9 @@ func (w *worker) program(ctx context.Context, scope programmer.Scope, delta *rul
 		w.gate.Update(union(w.domains, after))
 	}
 	if full {
+		if err = w.readFormer(); err != nil {
+			return err
+		}
 		if err = w.table.Sync(w.compiler); err == nil {
 			w.programmer.Watch(ctx, w.table)
 			w.gate.Refill()
@@ -209,6 +218,43 @@ func (w *worker) program(ctx context.Context, scope programmer.Scope, delta *rul
 		w.domains = after
 	}
 	return err
+}
+
+// readFormer reads the kernel's sets of domain names, once.
+func (w *worker) readFormer() (err error) {
+	if w.former == nil {
+		w.former, err = w.table.Resolved(w.compiler)
+	}
+	if w.former == nil {
+		w.former = make(map[string][]netip.Addr)
+	}
+	return err
+}
+
+// takeOver has denied judge. The addresses that a former process gave sets are those in the kernel, and
+// those of flows that it let go on: their addresses may have expired.
+func (w *worker) takeOver() error {
+	for set, addrs := range w.former {
+		for _, addr := range addrs {
+			w.gate.Recall(set, addr)
+		}
+	}
+	recall := func(set string, addr netip.Addr) bool {
+		_, ok := w.former[set]
+		if ok {
+			w.gate.Recall(set, addr)
+		}
+		return ok
+	}
+	if len(w.former) > 0 && w.settings.Cut && w.flows != nil {
+		if err := w.flows.Each(func(f ruleset.Flow) { w.judge(f, recall) }); err != nil {
+			return err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judges = true
+	return nil
 }
 
 // lookAtAddresses reads the addresses of the host's interfaces. If they cannot be read, the ones before
@@ -233,20 +279,28 @@ func (w *worker) lookAtAddresses() {
 func (w *worker) denied(all []ruleset.Flow) (some []int) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
+	if !w.judges {
+		return nil
+	}
 	for i, f := range all {
-		client, server := f.Client.Addr(), f.Server.Addr()
-		if w.isHost(client) {
-			continue
-		}
-		verdict := ruleset.Judge(w.compiler, ruleset.Packet{
-			Source: client, Destination: server, Protocol: f.Protocol, DestinationPort: f.Server.Port(),
-			ToNode: w.isHost(server),
-		}, w.resolved)
+		verdict := w.judge(f, w.resolved)
 		if !verdict.Allowed && verdict.Denial.Reason != ruleset.ReasonNoPod { // what is of no Pod is forgotten when it ends
 			some = append(some, i)
 		}
 	}
 	return some
+}
+
+// judge returns the verdict about a flow. The caller must hold mu, or be the goroutine of run.
+func (w *worker) judge(f ruleset.Flow, resolved func(string, netip.Addr) bool) ruleset.Verdict {
+	client, server := f.Client.Addr(), f.Server.Addr()
+	if w.isHost(client) {
+		return ruleset.Verdict{Allowed: true}
+	}
+	return ruleset.Judge(w.compiler, ruleset.Packet{
+		Source: client, Destination: server, Protocol: f.Protocol, DestinationPort: f.Server.Port(),
+		ToNode: w.isHost(server),
+	}, resolved)
 }
 
 // isHost reports whether an address is the node's own. The caller must hold mu, or be the goroutine of run.
@@ -256,11 +310,11 @@ func (w *worker) isHost(a netip.Addr) bool {
 	return found || a.IsLoopback() || a.Is6() && a.IsLinkLocalUnicast()
 }
 
-// resolved reports whether an address was an answer for a name of a set. Such addresses expire, but
+// resolved reports whether an address was ever an answer for a name of a set. Such addresses expire, but
 // flows that began before go on.
-func (w *worker) resolved(set string, _ netip.Addr) bool {
+func (w *worker) resolved(set string, addr netip.Addr) bool {
 	s, ok := w.compiler.Set(set)
-	return ok && s.Kind == ruleset.Resolved
+	return ok && s.Kind == ruleset.Resolved && w.gate.Gave(set, addr)
 }
 
 // lookAtPods notes the addresses of the node's Pods.

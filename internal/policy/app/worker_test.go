@@ -25,6 +25,8 @@ import (
 type fakeTable struct {
 	began time.Time
 	hold  chan struct{} // if it is not nil, Apply waits until it is closed
+	// resolved are the addresses that a former process gave all sets of domain names; nil: there was none.
+	resolved []netip.Addr
 
 	mu      sync.Mutex // guards the fields below
 	fail    error
@@ -64,6 +66,16 @@ func (f *fakeTable) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 }
 
 func (f *fakeTable) Assume(ruleset.Ruleset) {}
+
+func (f *fakeTable) Resolved(rs ruleset.Ruleset) (map[string][]netip.Addr, error) {
+	all := make(map[string][]netip.Addr)
+	for name, s := range rs.Sets() {
+		if s.Kind == ruleset.Resolved && f.resolved != nil {
+			all[name] = f.resolved
+		}
+	}
+	return all, nil
+}
 
 func (f *fakeTable) AddResolved(string, []netip.Addr, time.Duration) error { return nil }
 

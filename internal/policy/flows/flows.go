@@ -175,16 +175,10 @@ func (c *Cutter) cut(t table, family ctnetlink.Family, p *Pass) error {
 		some, identities = some[:0], identities[:0]
 	}
 	err := t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
-		if e.Zone != 0 { // somebody else's: bridges track packets there, too
+		if !c.isJudged(e) {
 			return
 		}
-		if !c.cfg.IsPod(e.Original.Source.Addr()) && !c.cfg.IsPod(e.Reply.Source.Addr()) {
-			return
-		}
-		some = append(
-			some,
-			ruleset.Flow{Protocol: ruleset.Protocol(e.Original.Protocol), Client: e.Original.Source, Server: e.Reply.Source},
-		)
+		some = append(some, flowOf(e))
 		identities = append(identities, e.Identity())
 		if len(some) == together {
 			judge()
@@ -215,6 +209,36 @@ func (c *Cutter) cut(t table, family ctnetlink.Family, p *Pass) error {
 		}
 	}
 	return err
+}
+
+// Each calls do with each flow of the node's Pods.
+func (c *Cutter) Each(do func(ruleset.Flow)) error {
+	t, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
+		err := t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
+			if c.isJudged(e) {
+				do(flowOf(e))
+			}
+		})
+		if err != nil && !errors.Is(err, ctnetlink.ErrInterrupted) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isJudged reports whether an entry is that of a flow of a Pod. Those of zones are somebody else's: bridges
+// track packets there, too.
+func (c *Cutter) isJudged(e *ctnetlink.Entry) bool {
+	return e.Zone == 0 && (c.cfg.IsPod(e.Original.Source.Addr()) || c.cfg.IsPod(e.Reply.Source.Addr()))
+}
+
+func flowOf(e *ctnetlink.Entry) ruleset.Flow {
+	return ruleset.Flow{Protocol: ruleset.Protocol(e.Original.Protocol), Client: e.Original.Source, Server: e.Reply.Source}
 }
 
 // maxCut is how many flows are cut with one transaction.

@@ -124,8 +124,10 @@ type Gate struct {
 
 	mu    sync.Mutex // held for a short time only: Hold waits for it
 	table table
-	queue queue         // to be programmed
-	work  chan struct{} // has an element if queue has
+	queue queue // to be programmed
+	// assigned are the patterns by which all names have their sets: those before, while Update runs.
+	assigned *patterns
+	work     chan struct{} // has an element if queue has
 }
 
 // New returns a Gate without sets. It programs the kernel while Run runs.
@@ -139,7 +141,8 @@ func New(cfg Config) *Gate {
 		known: make(chan struct{}), patience: time.Now().Add(cfg.HoldLimit),
 		work: make(chan struct{}, 1),
 	}
-	g.patterns.Store(compile(nil, cfg.Log))
+	g.assigned = compile(nil, cfg.Log)
+	g.patterns.Store(g.assigned)
 	g.resolutions.New = func() any { return new(resolution) }
 	return g
 }
@@ -163,6 +166,9 @@ func (g *Gate) Update(sets map[string][]string) {
 	g.patterns.Store(p)
 	g.mu.Unlock()
 	g.assignAll()
+	g.mu.Lock()
+	g.assigned = p
+	g.mu.Unlock()
 	g.knownOnce.Do(func() { close(g.known) })
 }
 

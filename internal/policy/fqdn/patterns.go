@@ -12,8 +12,15 @@ import (
 type patterns struct {
 	exact map[string][]string // sets by name, in wire form without the root's closing octet
 	under map[string][]string // sets by the name above
+	of    map[string][]domain // by set
 	// The lengths of the keys: most names are told apart by these alone.
 	exactLens, underLens lengths
+}
+
+// domain is a domain name of a set.
+type domain struct {
+	wire       string // as the keys of patterns
+	isWildcard bool
 }
 
 // lengths is a set of lengths of names.
@@ -27,10 +34,13 @@ const wildcard = "*."
 
 // compile prepares the domain names of sets. Those that are no names match nothing.
 func compile(sets map[string][]string, log *slog.Logger) *patterns {
-	p := &patterns{exact: make(map[string][]string), under: make(map[string][]string)}
+	p := &patterns{
+		exact: make(map[string][]string), under: make(map[string][]string), of: make(map[string][]domain, len(sets)),
+	}
 	for set, domains := range sets {
-		for _, domain := range domains {
-			text, isWildcard := strings.CutPrefix(domain, wildcard)
+		p.of[set] = nil
+		for _, text := range domains {
+			text, isWildcard := strings.CutPrefix(text, wildcard)
 			name, err := dnsname.Parse(text)
 			if err != nil {
 				log.Warn("policy's domain name matches nothing", "set", set, "err", err)
@@ -43,6 +53,7 @@ func compile(sets map[string][]string, log *slog.Logger) *patterns {
 			if !slices.Contains(into[wire], set) {
 				into[wire] = append(into[wire], set)
 				lens.add(len(wire))
+				p.of[set] = append(p.of[set], domain{wire, isWildcard})
 			}
 		}
 	}
@@ -78,6 +89,20 @@ func (p *patterns) match(sets []string, name []byte) []string {
 		add(p.under[string(above)])
 	}
 	return sets
+}
+
+// domains yields the domain names of sets that a name matches.
+func (p *patterns) domains(name string) func(yield func(domain) bool) {
+	return func(yield func(domain) bool) {
+		if len(p.exact[name]) > 0 && !yield(domain{wire: name}) {
+			return
+		}
+		for above := range parents([]byte(name)) {
+			if len(p.under[string(above)]) > 0 && !yield(domain{name[len(name)-len(above):], true}) {
+				return
+			}
+		}
+	}
 }
 
 // parents yields the names above a name, up to the root.

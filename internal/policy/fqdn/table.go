@@ -20,6 +20,7 @@ type table struct {
 	perSet map[string]int    // addresses by set
 	kernel map[element]int64 // until when the kernel has it
 	losses int               // how often the kernel lost its sets
+	given  given
 
 	overflows  [limits]uint64
 	told       [limits]int64 // when an overflow was logged
@@ -66,8 +67,8 @@ type known struct {
 func newTable(cfg *Config) table {
 	return table{
 		cfg: cfg, start: time.Now(), names: make(map[string]*name), perSet: make(map[string]int),
-		kernel: make(map[element]int64),
-		told:   [limits]int64{math.MinInt64 / 2, math.MinInt64 / 2, math.MinInt64 / 2},
+		kernel: make(map[element]int64), given: given{most: max(1, cfg.MaxAddresses/4)},
+		told: [limits]int64{math.MinInt64 / 2, math.MinInt64 / 2, math.MinInt64 / 2},
 	}
 }
 
@@ -130,6 +131,7 @@ func (t *table) note(p *patterns, wire []byte, addrs []address, at int64) (n *na
 		switch {
 		case k.wanted < needed+int64(t.cfg.Grace/2):
 			k.wanted, k.number, more = needed+int64(t.cfg.Grace), next, true
+			t.remember(p, n.wire, a.addr)
 		case k.number <= n.programmed:
 			continue // the kernel has it
 		}
@@ -253,6 +255,9 @@ func (t *table) assign(n *name, p *patterns) (added bool) {
 	t.count(n, -addresses)
 	n.of, n.sets = p, p.match(nil, []byte(n.wire))
 	t.count(n, addresses)
+	for _, k := range n.addresses {
+		t.remember(p, n.wire, k.addr)
+	}
 	added = addresses > 0 && slices.ContainsFunc(n.sets, func(set string) bool { return !slices.Contains(before, set) })
 	if added {
 		n.request()

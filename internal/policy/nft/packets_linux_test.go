@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -362,6 +363,11 @@ func TestResolved(t *testing.T) {
 		expect("after Sync", true)
 		again := w.table()
 		again.Replace(replaces)
+		former, err := again.Resolved(s)
+		must(t, err)
+		if got := former["names"]; len(got) != len(outside) || !slices.Contains(got, outside[0]) {
+			t.Errorf("Resolved after a restart = %v, want %v", former, outside)
+		}
 		must(t, again.Sync(s))
 		expect("after a restart", true)
 		if left := w.expires(outside[0]); left < 3000 {
@@ -395,7 +401,7 @@ func TestResolved(t *testing.T) {
 			t.Errorf("to a set of another kind: %v", err)
 		}
 		must(t, again.AddResolved("names", nil, time.Hour))
-		_, err := nft.Cleanup(nft.DefaultName)
+		_, err = nft.Cleanup(nft.DefaultName)
 		must(t, err)
 	}
 }

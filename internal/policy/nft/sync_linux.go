@@ -1,7 +1,9 @@
 package nft
 
 import (
+	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -58,6 +60,61 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 		}
 	}
 	return nil
+}
+
+// Resolved returns the sets of kind Resolved of rs that the kernel has, with their addresses that have not
+// expired. AddResolved waits for it.
+func (t *Table) Resolved(rs ruleset.Ruleset) (map[string][]netip.Addr, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.resolved.mu.Lock() // as in lockedSync
+	defer t.resolved.mu.Unlock()
+	all, err := t.readResolved(rs)
+	if err != nil {
+		t.disconnect()
+		return nil, tableError(t.cfg.Name, err)
+	}
+	return all, nil
+}
+
+func (t *Table) readResolved(rs ruleset.Ruleset) (map[string][]netip.Addr, error) {
+	if err := t.open(); err != nil {
+		return nil, err
+	}
+	r := &reader{socket: t.socket, table: t.cfg.Name}
+	k := kernel{sets: make(map[string]shape)}
+	var err error
+	if k.exists, _, err = r.tableFlags(); err != nil || !k.exists {
+		return nil, err
+	}
+	if err := r.readSets(&k); err != nil {
+		return nil, fmt.Errorf("sets: %w", err)
+	}
+	all := make(map[string][]netip.Addr)
+	for name, s := range rs.Sets() {
+		if s.Kind != ruleset.Resolved {
+			continue
+		}
+		for _, f := range familiesOf(rs) {
+			if k.sets[name+f.suffix] != f.shapeOf(s.Kind) {
+				continue
+			}
+			elements, err := r.elements(name + f.suffix)
+			if err != nil {
+				return nil, fmt.Errorf("set %s: %w", name, err)
+			}
+			all[name] = slices.Grow(all[name], len(elements))
+			for _, e := range elements {
+				if addr, ok := netip.AddrFromSlice([]byte(e.key)); ok {
+					all[name] = append(all[name], addr)
+				}
+			}
+			if all[name] == nil {
+				all[name] = []netip.Addr{}
+			}
+		}
+	}
+	return all, nil
 }
 
 // syncer brings a table from what it is to what it should be.

@@ -31,6 +31,9 @@ func (*Table) Apply(ruleset.Ruleset, *ruleset.Delta) error { return errNotLinux 
 // AddResolved fails.
 func (*Table) AddResolved(string, []netip.Addr, time.Duration) error { return errNotLinux }
 
+// Resolved fails.
+func (*Table) Resolved(ruleset.Ruleset) (map[string][]netip.Addr, error) { return nil, errNotLinux }
+
 // Assume does nothing.
 func (*Table) Assume(ruleset.Ruleset) {}
 

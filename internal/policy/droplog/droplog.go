@@ -40,8 +40,8 @@ type Config struct {
 	// Parse reads the prefix that a rule gives a packet, and reports whether it is one of
 	// policies.
 	Parse func(prefix string) (Label, bool)
-	// Pod returns the Pod that has an address, as NAMESPACE/NAME; empty if none has it. It
-	// must not block.
+	// Pod returns the Pod that has an address, as NAMESPACE/NAME; empty if none has it. While
+	// it waits, further packets are not read, but lines are.
 	Pod func(netip.Addr) string
 	// PerSecond is the highest number of lines a second, and Keep the number of lines kept
 	// for Recent.
@@ -181,33 +181,55 @@ func (l *Log) Stats() Stats {
 func (l *Log) observe(now time.Time, prefix string, payload []byte) {
 	label, ours := l.cfg.Parse(prefix)
 	p, ok := parsePacket(payload)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case !ours:
-		l.stats.Foreign++
-		return
-	case !ok:
-		l.stats.Malformed++
+	if !ours {
+		l.count(&l.stats.Foreign)
 		return
 	}
-	l.stats.Packets++
+	if !ok {
+		l.count(&l.stats.Malformed)
+		return
+	}
 	f := flow{label, p.from, p.to, p.protocol, p.toPort}
-	r := l.gathered[f]
-	switch {
-	case r != nil:
-		r.Packets++
-		return
-	case len(l.gathered) >= maxGathered:
-		l.suppress(1)
+	if !l.isNew(f) {
 		return
 	}
-	l.gathered[f] = &Record{
+	r := &Record{
 		Time: now, Event: label.Event, Direction: directions[label.Direction],
 		Source: p.from, SourcePod: l.cfg.Pod(p.from), Destination: p.to, DestinationPod: l.cfg.Pod(p.to),
 		Protocol: protocolName(p.protocol), SourcePort: p.fromPort, DestinationPort: p.toPort,
 		Chain: label.Chain, Reason: label.Reason, Packets: 1,
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if other := l.gathered[f]; other != nil {
+		other.Packets++
+		return
+	}
+	l.gathered[f] = r
+}
+
+// count counts a packet without a line.
+func (l *Log) count(of *uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*of++
+}
+
+// isNew counts a packet, and reports whether it is the first of a line.
+func (l *Log) isNew(f flow) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Packets++
+	r := l.gathered[f]
+	switch {
+	case r != nil:
+		r.Packets++
+		return false
+	case len(l.gathered) >= maxGathered:
+		l.suppress(1)
+		return false
+	}
+	return true
 }
 
 var directions = map[ruleset.Direction]string{ruleset.Ingress: "ingress", ruleset.Egress: "egress"}

@@ -196,6 +196,34 @@ func TestLines(t *testing.T) {
 	})
 }
 
+// TestLinesWhilePodWaits: lines can be read while the Pods of another are looked up.
+func TestLinesWhilePodWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newTest(Config{})
+		known, observed := make(chan struct{}), make(chan struct{})
+		l.cfg.Pod = func(addr netip.Addr) string {
+			<-known
+			return podOf(addr)
+		}
+		go func() {
+			defer close(observed)
+			l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 443))
+		}()
+		synctest.Wait()
+		if free := l.mu.TryLock(); !free {
+			t.Error("the log is locked while a Pod is looked up")
+		} else {
+			l.mu.Unlock()
+		}
+		close(known)
+		<-observed
+		l.flush(time.Now().Add(gatherTime))
+		if r := l.Recent(); len(r) != 1 || r[0].SourcePod != "shop/web-1" {
+			t.Errorf("Recent() = %+v, want one line of shop/web-1", r)
+		}
+	})
+}
+
 // TestLimits: lines are limited per second, and in number; packets without a line are told
 // once a minute.
 func TestLimits(t *testing.T) {

@@ -204,6 +204,14 @@ func (w *worker) answer() {
 	w.waiting = left
 }
 
+// refuse answers all requests that wait with an error.
+func (w *worker) refuse(err error) {
+	for _, r := range w.waiting {
+		r.done <- err
+	}
+	w.waiting = nil
+}
+
 // knows reports whether the kernel's rules for the addresses are those of the Pod's own policies, of the
 // model that was compiled last.
 func (w *worker) knows(a *cni.Attachment) bool {

@@ -164,8 +164,10 @@ func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 func (p *Policy) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	owned := make(chan struct{})
-	var lock *os.File // until nothing is programmed any more
+	working, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the plugin has its last answer
+	var lock *os.File                                               // until nothing is programmed any more
 	group.Go(func() (err error) {
+		defer stop()
 		if lock, err = p.own(running); lock == nil {
 			return err
 		}
@@ -176,11 +178,12 @@ func (p *Policy) Run(ctx context.Context) error {
 		}
 		close(owned)
 		if p.plugin == nil {
+			<-running.Done()
 			return nil
 		}
 		return p.plugin.Run(running)
 	})
-	group.Go(func() error { return p.worker.run(running, owned) })
+	group.Go(func() error { return p.worker.run(working, owned, running.Done()) })
 	group.Go(func() error { return p.flows.Run(running) })
 	group.Go(func() error { return p.gate.Run(running) })
 	group.Go(func() error {

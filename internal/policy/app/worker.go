@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/ruleset"
@@ -82,8 +83,9 @@ func newWorker(p *Policy) *worker {
 	}
 }
 
-// run works until ctx is done, and returns nil. It programs the table from when owned is closed on.
-func (w *worker) run(ctx context.Context, owned <-chan struct{}) error {
+// run works until ctx is done, and returns nil. It programs the table from when owned is closed on. From when
+// ending is closed on, it refuses requests that one transaction does not complete.
+func (w *worker) run(ctx context.Context, owned, ending <-chan struct{}) error {
 	feed := w.cfg.Store.Subscribe()
 	defer feed.Close()
 	defer w.programmer.Close()
@@ -94,6 +96,8 @@ func (w *worker) run(ctx context.Context, owned <-chan struct{}) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-ending:
+			ending = nil
 		case <-owned:
 			owned = nil
 			w.attachRecorded()
@@ -110,6 +114,9 @@ func (w *worker) run(ctx context.Context, owned <-chan struct{}) error {
 			w.standBy(changes)
 		} else {
 			w.apply(ctx, changes)
+		}
+		if ending == nil {
+			w.refuse(cni.ErrStopped)
 		}
 	}
 }

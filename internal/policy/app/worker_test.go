@@ -124,6 +124,7 @@ func (f *fakeTable) judges(addr string) (ruleset.Pod, bool) {
 type world struct {
 	*Policy
 	table *fakeTable
+	end   func() // has the agent end
 }
 
 // inWorld runs a test with a worker, in a cluster with a Pod web-0 that is isolated for ingress.
@@ -145,9 +146,10 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		p.worker.table = w.table
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		owned := make(chan struct{})
+		owned, ending := make(chan struct{}), make(chan struct{})
 		close(owned)
-		go func() { ended <- p.worker.run(ctx, owned) }()
+		w.end = func() { close(ending) }
+		go func() { ended <- p.worker.run(ctx, owned, ending) }()
 		test(t, w)
 		cancel()
 		if err := <-ended; err != nil {
@@ -284,6 +286,50 @@ func TestAdmitKnowsPods(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEndRefuses verifies that requests are answered at once while the agent ends: what the kernel has or gets
+// with one transaction is done, what would wait is refused.
+func TestEndRefuses(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		w.load(webPod("u1"))
+		waiting := w.admit(t, attachment("unseen", "u2", "10.0.0.2"))
+		if done, err := waiting(); done {
+			t.Fatalf("Admit of a Pod that is not known = %v, want it to wait", err)
+		}
+		w.end()
+		if done, err := waiting(); !done || !errors.Is(err, cni.ErrStopped) {
+			t.Errorf("Admit of a Pod that is not known returned %t, %v, want %v", done, err, cni.ErrStopped)
+		}
+		if done, err := w.admit(t, attachment("late", "u3", "10.0.0.3"))(); !done || !errors.Is(err, cni.ErrStopped) {
+			t.Errorf("a later Admit of a Pod that is not known returned %t, %v, want %v", done, err, cni.ErrStopped)
+		}
+		if err := w.worker.Release(t.Context(), attachment("unseen", "u2", "10.0.0.2")); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if p, ok := w.table.judges("10.0.0.2"); ok {
+			t.Errorf("after Release the address has the chains %+v, want none", p)
+		}
+		if done, err := w.admit(t, attachment("web-0", "u1", "10.0.0.1"))(); !done || err != nil {
+			t.Errorf("Admit of a Pod that is known returned %t, %v, want it to be admitted", done, err)
+		}
+	})
+}
+
+// TestEndBeforeClusterIsKnown verifies that nothing waits for the cluster while the agent ends.
+func TestEndBeforeClusterIsKnown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		waiting := w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
+		w.end()
+		if done, err := waiting(); !done || !errors.Is(err, cni.ErrStopped) {
+			t.Errorf("Admit returned %t, %v, want %v", done, err, cni.ErrStopped)
+		}
+		if err := w.worker.Release(t.Context(), attachment("web-0", "u1", "10.0.0.1")); !errors.Is(err, cni.ErrStopped) {
+			t.Errorf("Release: %v, want %v", err, cni.ErrStopped)
+		}
+	})
 }
 
 // TestAdmitTogether verifies that Pods that start together wait for few transactions.

@@ -45,8 +45,8 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// errStopped is the cause that ends requests in progress.
-var errStopped = errors.New("the agent ends")
+// ErrStopped is the cause that ends requests in progress when the process ends.
+var ErrStopped = errors.New("the agent ends")
 
 // Server answers the CNI plugin.
 type Server struct {
@@ -133,7 +133,7 @@ func (s *Server) Run(ctx context.Context) error {
 			s.serve(working, conn)
 		})
 	}
-	late := time.AfterFunc(drainTime, func() { stop(errStopped) })
+	late := time.AfterFunc(drainTime, func() { stop(ErrStopped) })
 	defer late.Stop()
 	requests.Wait()
 	return nil

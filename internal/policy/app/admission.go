@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -111,7 +110,7 @@ func (w *worker) ask(ctx context.Context, r *request) error {
 	if r.release {
 		return context.Cause(ctx)
 	}
-	return errors.Join(errNotSeen, context.Cause(ctx))
+	return fmt.Errorf("%w: %w", errNotSeen, context.Cause(ctx))
 }
 
 // takeAll takes all requests: one transaction is for all. Those for which nobody waits any more are

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -280,8 +281,12 @@ func TestAdmitKnowsPods(t *testing.T) {
 					return
 				}
 				time.Sleep(11 * time.Second)
-				if done, err := returned(); !done || !errors.Is(err, errNotSeen) {
+				done, err := returned()
+				if !done || !errors.Is(err, errNotSeen) {
 					t.Errorf("Admit returned %t, %v, want %v", done, err, errNotSeen)
+				}
+				if err != nil && strings.Contains(err.Error(), "\n") {
+					t.Errorf("Admit returned %q, want one line", err)
 				}
 			})
 		})

@@ -168,6 +168,9 @@ func (c *Config) checkSource() error {
 	case c.Kubernetes.ServiceSelector != "" && c.Node.Has(dns.PartPolicy):
 		return key.Errorf("kubernetes.serviceSelector", "the part policy of node.parts needs all Services: "+
 			"by that of the cluster DNS it judges queries to the agent")
+	case len(c.Kubernetes.Namespaces) > 0 && c.Node.Has(dns.PartPolicy):
+		return key.Errorf("kubernetes.namespaces", "the part policy of node.parts needs all namespaces: "+
+			"its Pods, their peers and policies are in any of them")
 	}
 	return c.Kubernetes.Check()
 }

@@ -588,6 +588,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a snapshot of manifests":        {"manifests: a\nsnapshot: {file: b}", ":2: snapshot.file: a snapshot is of the Kubernetes API; with manifests it needs simulate.enabled, whose addresses it keeps"},
 	"a namespace without name":       {"kubernetes: {namespaces: ['']}", ":1: kubernetes.namespaces: an empty name"},
 	"policies without some Services": {"kubernetes: {serviceSelector: app=web}\nnode: {parts: [dns, policy]}", ":1: kubernetes.serviceSelector: the part policy of node.parts needs all Services: by that of the cluster DNS it judges queries to the agent"},
+	"policies of some namespaces":    {"kubernetes: {namespaces: [shop]}\nnode: {parts: [policy]}", ":1: kubernetes.namespaces: the part policy of node.parts needs all namespaces: its Pods, their peers and policies are in any of them"},
 	"a namespace twice":              {"kubernetes:\n  namespaces:\n  - a\n  - a\n", ":4: kubernetes.namespaces: \"a\" is given twice"},
 	"no requests":                    {"kubernetes: {qps: 0}", ":1: kubernetes.qps: 0 is less than 1"},
 	"no requests at once":            {"kubernetes: {burst: 0}", ":1: kubernetes.burst: 0 is less than 1"},

@@ -146,14 +146,18 @@ func (p *Policy) Close() {
 	}
 }
 
-// Ready describes what is missing until the kernel has the policies of the cluster.
+// Ready describes what is missing until the kernel has the policies of the cluster, for a Node that it has.
 func (p *Policy) Ready() (missing, remarks []string) {
-	return p.worker.programmer.Ready(func() error {
+	missing, remarks = p.worker.programmer.Ready(func() error {
 		if p.cfg.Problem == nil {
 			return nil
 		}
 		return p.cfg.Problem(p.Needs()...)
 	})
+	if err := p.worker.nodeProblem(); err != nil {
+		missing = append(missing, err.Error())
+	}
+	return missing, remarks
 }
 
 // Metrics returns the collector of the part's metrics.

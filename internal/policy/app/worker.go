@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -186,6 +187,9 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) {
 		stats := w.stats()
 		w.cfg.Log.Info("the kernel has the policies of the cluster", "pods", stats.Local, "chains", stats.Chains,
 			"sets", stats.Sets, "elements", stats.Elements, "took", time.Since(begin))
+		if err := w.nodeProblem(); err != nil {
+			w.cfg.Log.Warn("no policies are enforced", "err", err)
+		}
 		close(w.loaded)
 		w.cfg.Loaded()
 	}
@@ -196,6 +200,26 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) {
 	if w.settings.Cut && w.flows != nil {
 		w.flows.Changed()
 	}
+}
+
+// nodeProblem returns an error if the Nodes are known and lack this one, whose Pods then are not known
+// either. Manifests without any Node are those of a test on a workstation.
+func (w *worker) nodeProblem() (err error) {
+	w.cfg.Store.View(func(v *cluster.View) {
+		if !v.Loaded(cluster.KindNode) || v.Node(w.cfg.Node) != nil {
+			return
+		}
+		others := false
+		for range v.Nodes() {
+			others = true
+			break
+		}
+		if others || w.cfg.Settings.Manifests == "" {
+			err = fmt.Errorf("the cluster has no Node %q: set proxy.nodeName, or the environment variable NODE_NAME, "+
+				"to the name of this one", w.cfg.Node)
+		}
+	})
+	return err
 }
 
 // program programs what changed, or everything.

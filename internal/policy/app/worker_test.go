@@ -163,6 +163,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 func (w *world) load(objects ...cluster.Object) {
 	w.cfg.Store.Update(func(tx *cluster.Tx) {
 		tx.Put(&cluster.Namespace{Name: "shop"})
+		tx.Put(&cluster.Node{Name: "n1"})
 		tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: "closed"}, Ingress: true})
 		for _, o := range objects {
 			tx.Put(o)
@@ -452,4 +453,45 @@ func TestPacketsOfGoneChains(t *testing.T) {
 			w.load()
 		}
 	})
+}
+
+// TestReadyNeedsNode: without its Node the agent knows no Pods, so that it enforces nothing, and is not ready.
+func TestReadyNeedsNode(t *testing.T) {
+	t.Parallel()
+	for claim, tt := range map[string]struct {
+		loaded          bool
+		node, manifests string
+		want            bool
+	}{
+		"the Node":                    {loaded: true, node: "n1"},
+		"another one":                 {loaded: true, node: "n2", want: true},
+		"another one, from manifests": {loaded: true, node: "n2", manifests: "shop", want: true},
+		"none":                        {loaded: true, want: true},
+		"manifests without any":       {loaded: true, manifests: "shop"},
+		"not known yet":               {},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			settings := config.Default()
+			settings.Manifests = tt.manifests
+			p, err := New(Config{
+				Settings: settings, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler), Node: "n1",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.cfg.Store.Update(func(tx *cluster.Tx) {
+				if tt.node != "" {
+					tx.Put(&cluster.Node{Name: tt.node})
+				}
+				if tt.loaded {
+					tx.SetFreshness(cluster.Live, p.Needs()...)
+				}
+			})
+			missing, _ := p.Ready()
+			if got := strings.Contains(strings.Join(missing, "\n"), `no Node "n1"`); got != tt.want {
+				t.Errorf("Ready names the Node: %t, want %t: %q", got, tt.want, missing)
+			}
+		})
+	}
 }

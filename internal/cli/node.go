@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -64,6 +65,7 @@ type agentFlags struct {
 	servers   []string
 	listen    []string
 	admin     string
+	cniSocket string
 }
 
 func (f *agentFlags) add(cmd *cobra.Command) {
@@ -84,6 +86,10 @@ func (f *agentFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(
 		&f.admin, "admin", "",
 		"serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)",
+	)
+	cmd.Flags().StringVar(
+		&f.cniSocket, "cni-socket", "",
+		"listen for the CNI plugin on the Unix socket `PATH`; empty disables it (default /run/portolan/cni.sock)",
 	)
 	for _, flag := range []string{"address", "server", "listen", "admin"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -130,6 +136,12 @@ func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 	}
 	if cmd.Flags().Changed("admin") {
 		c.Admin.Listen = f.admin
+	}
+	if cmd.Flags().Changed("cni-socket") {
+		if err == nil && !c.Node.Has(dnssettings.PartPolicy) {
+			return c, errors.New("--cni-socket has no effect without --parts policy")
+		}
+		c.Policy.CNI.Socket = f.cniSocket
 	}
 	return c, err
 }

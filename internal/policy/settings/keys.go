@@ -25,7 +25,7 @@ var Keys = key.Table{
 	{Path: "policy.cni",
 		Description: "The CNI plugin `portolan cni`, by which a Pod starts when its rules are in the kernel."},
 	{Path: "policy.cni.socket", Restart: []key.Condition{key.Always},
-		Description: "The socket at which the plugin asks the agent; empty turns it off."},
+		Description: "The socket at which the plugin asks the agent (`--cni-socket`); empty turns it off."},
 	{Path: "policy.cni.install", Restart: []key.Condition{key.Always},
 		Description: "Install the plugin into the network of the node, and keep it there: its program, and an entry in " +
 			"the configuration that the container runtime loads."},

@@ -72,6 +72,8 @@ type Policy struct {
 	log      *droplog.Log
 	flows    *flows.Cutter // nil before Bind
 	plugin   *cni.Server   // nil without a socket, and while another process programs the table
+
+	installed installation
 }
 
 // New returns a Policy. It returns an error if the settings are invalid. It starts nothing.
@@ -90,7 +92,7 @@ func New(cfg Config) (*Policy, error) {
 		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf, Log: cfg.Log,
 	})
 	p.metrics.stats, p.metrics.names, p.metrics.lines = p.worker.stats, p.gate.Stats, p.log.Stats
-	p.metrics.transactions = p.worker.programmer
+	p.metrics.transactions, p.metrics.installed = p.worker.programmer, p.installed.state
 	return p, nil
 }
 
@@ -157,7 +159,8 @@ func (p *Policy) Ready() (missing, remarks []string) {
 	if err := p.worker.nodeProblem(); err != nil {
 		missing = append(missing, err.Error())
 	}
-	return missing, remarks
+	pluginMissing, pluginRemarks := p.installed.ready()
+	return append(missing, pluginMissing...), append(remarks, pluginRemarks...)
 }
 
 // Metrics returns the collector of the part's metrics.
@@ -267,7 +270,9 @@ func (p *Policy) listen(ctx context.Context) (*cni.Server, error) {
 
 // network is where the plugin is installed.
 func (p *Policy) network() conflist.Config {
-	return conflist.Config{BinDir: p.settings.BinDir, ConfDir: p.settings.ConfDir, Socket: p.settings.Socket}
+	return conflist.Config{
+		BinDir: p.settings.BinDir, ConfDir: p.settings.ConfDir, Socket: p.settings.Socket, Observe: p.installed.observe,
+	}
 }
 
 // leaveTime is how long the API server may take to say whether the agents were removed.

@@ -29,6 +29,8 @@ type policyMetrics struct {
 	stats func() plan.Stats
 	names func() fqdn.Stats
 	lines func() droplog.Stats
+	// installed returns whether the plugin is installed, if that is known.
+	installed func() (installed, known bool)
 
 	mu       sync.Mutex                                    // guards the fields below
 	counters func(chains ...string) ([]nft.Counter, error) // nil before Bind
@@ -159,6 +161,8 @@ var (
 		"Answers of DNS that left before the kernel had all of their addresses, which it denies until then.")
 	domainOverflows = metrics.Desc("policy_domain_overflows_total",
 		"Addresses of domain names that were not added, by the limit: of a name, of a set, or all.", "limit")
+	cniInstalled = metrics.Desc("policy_cni_installed",
+		"1 if the CNI plugin is in the node's network, otherwise 0; only with policy.cni.install.")
 	logLines      = metrics.Desc("policy_log_lines_total", "Lines of the log of packets.")
 	logSuppressed = metrics.Desc(
 		"policy_log_suppressed_total",
@@ -173,7 +177,7 @@ func (m *policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 	for _, d := range []*prometheus.Desc{
 		pods, chains, sets, elements, packets, domainNames, domainAddresses, answersHeld, answersLate, domainOverflows,
-		logLines, logSuppressed,
+		cniInstalled, logLines, logSuppressed,
 	} {
 		ch <- d
 	}
@@ -199,6 +203,9 @@ func (m *policyMetrics) Collect(ch chan<- prometheus.Metric) {
 	metrics.Counter(ch, answersLate, names.Late)
 	for limit, n := range names.Overflows {
 		metrics.Counter(ch, domainOverflows, n, limit)
+	}
+	if installed, known := m.installed(); known {
+		metrics.Gauge(ch, cniInstalled, metrics.Truth(installed))
 	}
 	lines := m.lines()
 	metrics.Counter(ch, logLines, lines.Lines)

@@ -14,10 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/policy/cni/attach"
+	"portolan.dev/portolan/internal/policy/cni/conflist"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
 )
@@ -494,4 +497,58 @@ func TestReadyNeedsNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadyNeedsPlugin: an agent that is to install the plugin is ready only when it did, except that it waits
+// for the network of a new node.
+func TestReadyNeedsPlugin(t *testing.T) {
+	t.Parallel()
+	for claim, tt := range map[string]struct {
+		in               error
+		missing, remarks int
+		metric           float64
+	}{
+		"installed":           {metric: 1},
+		"cannot be installed": {in: errors.New(`has cniVersion "0.2.0"`), missing: 1},
+		"no network yet":      {in: fmt.Errorf("/etc/cni/net.d: %w", conflist.ErrNoNetwork), remarks: 1},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				t.Helper()
+				w.load()
+				if n := installedMetric(t, w); len(n) > 0 {
+					t.Errorf("before the first attempt the metric is %v, want none", n)
+				}
+				w.network().Observe(tt.in)
+				missing, remarks := w.Ready()
+				if len(missing) != tt.missing || len(remarks) != tt.remarks {
+					t.Errorf("Ready after %v = %q, %q, want %d missing, %d remarks", tt.in, missing, remarks, tt.missing, tt.remarks)
+				}
+				if got := installedMetric(t, w); !slices.Equal(got, []float64{tt.metric}) {
+					t.Errorf("after %v the metric is %v, want %v", tt.in, got, tt.metric)
+				}
+			})
+		})
+	}
+}
+
+// installedMetric returns the values of the metric of the installation.
+func installedMetric(t *testing.T, w *world) (values []float64) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(w.Metrics()); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "portolan_policy_cni_installed" {
+			for _, m := range f.GetMetric() {
+				values = append(values, m.GetGauge().GetValue())
+			}
+		}
+	}
+	return values
 }

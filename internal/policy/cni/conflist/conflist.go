@@ -45,6 +45,8 @@ type Config struct {
 	Socket string
 	// Program is the file to install; empty is that of this process.
 	Program string
+	// Observe is called by Follow with why the plugin cannot be installed, and with nil when it is. It may be nil.
+	Observe func(error)
 }
 
 func (c Config) withDefaults() Config {

@@ -140,8 +140,11 @@ func (f *follower) repair() (Network, error) {
 	return n, err
 }
 
-// report logs a problem that is not the one before, or that it has gone.
+// report reports a problem, and logs it if it is not the one before, or that it has gone.
 func (f *follower) report(err error) {
+	if f.cfg.Observe != nil {
+		f.cfg.Observe(err)
+	}
 	text := ""
 	if err != nil {
 		text = err.Error()

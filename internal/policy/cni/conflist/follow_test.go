@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"portolan.dev/portolan/test/await"
@@ -122,5 +123,36 @@ func TestFollowContested(t *testing.T) {
 	}
 	if n := log.count(changed); n != contestCount+1 {
 		t.Errorf("%d changes before it is reported, want %d", n, contestCount+1)
+	}
+}
+
+// TestFollowObserved: a configuration that the plugin cannot be in is reported, and when it can.
+func TestFollowObserved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	net := filepath.Join(dir, "10-net.conflist")
+	must(t, os.WriteFile(net, []byte(strings.Replace(otherNet, "1.0.0", "0.2.0", 1)), 0o600))
+	var last atomic.Value
+	program := filepath.Join(directory(t, map[string]string{"p": "x"}), "p")
+	cfg := Config{ConfDir: dir, BinDir: t.TempDir(), Socket: "/s", Program: program,
+		Observe: func(err error) { last.Store(fmt.Sprint(err)) }}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- Follow(ctx, cfg, slog.New(slog.DiscardHandler)) }()
+	observed := func(want string) {
+		t.Helper()
+		await.NoError(t, func() error {
+			if text, _ := last.Load().(string); !strings.Contains(text, want) {
+				return fmt.Errorf("Observe was called with %q, want %q", text, want)
+			}
+			return nil
+		})
+	}
+	observed(`cniVersion "0.2.0"`)
+	must(t, os.WriteFile(net, []byte(otherNet), 0o600))
+	observed("<nil>")
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Follow: %v", err)
 	}
 }

@@ -186,7 +186,7 @@ func (k *kernelParts) newPolicy() error {
 		Settings: k.settings, Store: k.store, Log: k.log, Node: node, Problem: k.problem, Loaded: k.settle,
 	}
 	if k.settings.Node.Has(dnssettings.PartDNS) {
-		cfg.DNS = compiled.Node.Network.Addresses
+		cfg.DNS, cfg.Resolves = compiled.Node.Network.Addresses, true
 	}
 	if name := compiled.Policy.DaemonSet; name != "" {
 		own := daemonset.New(daemonset.Config{

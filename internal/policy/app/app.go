@@ -50,6 +50,8 @@ type Config struct {
 	Node string
 	// DNS has the addresses at which an agent in this process answers DNS; none if there is no such part.
 	DNS []netip.Addr
+	// Resolves says that a part of this process answers DNS: from its answers the addresses of domain names are.
+	Resolves bool
 	// Find looks for what Removed is about until ctx is done, and Removed reports whether the agents were
 	// removed from the cluster, so that nothing is to stay on the node. It is called when the process ends.
 	// Both are nil if that is not known.

@@ -42,6 +42,7 @@ type worker struct {
 	ended      bool                    // flows of Pods that ended before this process began are deleted
 	former     map[string][]netip.Addr // the kernel's sets of domain names before the first Sync; nil before
 	domains    map[string][]string     // of the sets that the kernel has
+	warned     bool                    // of domain names without the part dns
 	admissions
 
 	// mu guards the compiler, which this goroutine alone changes, hosts and judges.
@@ -228,6 +229,7 @@ func (w *worker) program(ctx context.Context, scope programmer.Scope, delta *rul
 	w.lookAtPods(full, delta)
 	after, changed := w.domainsNow(full, delta)
 	if changed { // no answer leaves without its addresses
+		w.warnOfDomains(after)
 		w.gate.Update(union(w.domains, after))
 	}
 	if full {
@@ -399,6 +401,16 @@ func (w *worker) domainsNow(all bool, d *ruleset.Delta) (domains map[string][]st
 		}
 	}
 	return domains, true
+}
+
+// warnOfDomains warns, once, of domain names whose addresses this process does not learn.
+func (w *worker) warnOfDomains(domains map[string][]string) {
+	if w.warned || w.cfg.Resolves || len(domains) == 0 {
+		return
+	}
+	w.warned = true
+	w.cfg.Log.Warn("rules with domain names allow nothing: their addresses are those in the answers of this agent; "+
+		"add dns to node.parts", "sets", len(domains))
 }
 
 // union returns the entries of both; those of b count if both have a key.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +129,8 @@ func (f *fakeTable) judges(addr string) (ruleset.Pod, bool) {
 type world struct {
 	*Policy
 	table *fakeTable
-	end   func() // has the agent end
+	end   func()        // has the agent end
+	log   *bytes.Buffer // to be read when everything has come to rest
 }
 
 // inWorld runs a test with a worker, in a cluster with a Pod web-0 that is isolated for ingress.
@@ -136,17 +138,18 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		log := new(bytes.Buffer)
 		p, err := New(Config{
 			Settings: config.Default(),
 			Store:    cluster.NewStore(),
-			Log:      slog.New(slog.DiscardHandler),
+			Log:      slog.New(slog.NewTextHandler(log, nil)),
 			Node:     "n1",
 			Loaded:   func() {},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{Policy: p, table: &fakeTable{began: time.Now()}}
+		w := &world{Policy: p, table: &fakeTable{began: time.Now()}, log: log}
 		p.worker.table = w.table
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -551,4 +554,37 @@ func installedMetric(t *testing.T, w *world) (values []float64) {
 		}
 	}
 	return values
+}
+
+// TestDomainsWithoutDNS: one line of the log says that rules with domain names need the part dns.
+func TestDomainsWithoutDNS(t *testing.T) {
+	t.Parallel()
+	for claim, tt := range map[string]struct {
+		resolves bool
+		want     int
+	}{"with the part": {resolves: true}, "without": {want: 1}} {
+		t.Run(claim, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				t.Helper()
+				w.cfg.Resolves = tt.resolves // before the worker has anything to do
+				const warning = "rules with domain names allow nothing"
+				w.load(webPod("u1"))
+				if done, err := w.admit(t, attachment("web-0", "u1", "10.0.0.1"))(); !done || err != nil {
+					t.Fatalf("Admit returned %t, %v", done, err)
+				}
+				if n := strings.Count(w.log.String(), warning); n != 0 {
+					t.Errorf("%d warnings without such rules, want none", n)
+				}
+				for _, name := range []string{"a.example", "b.example"} {
+					w.load(&cluster.NetworkPolicy{
+						Key: cluster.Key{Namespace: "shop", Name: name}, Egress: true,
+						EgressRules: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Domains: []string{name}}}}},
+					})
+				}
+				if n := strings.Count(w.log.String(), warning); n != tt.want {
+					t.Errorf("%d warnings, want %d:\n%s", n, tt.want, w.log)
+				}
+			})
+		})
+	}
 }

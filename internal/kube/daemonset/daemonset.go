@@ -6,12 +6,14 @@
 //
 //	start ── Find ──► DaemonSet is there, with the annotation
 //	 end ── Removed ──► gone, being deleted, or without the annotation: true
-//	                ──► there: false; no answer: an error
+//	                ──► there: false
+//	                ──► no answer, or no right to read it: an error
 package daemonset
 
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -111,17 +113,18 @@ func (d *DaemonSet) stays(there *appsv1.DaemonSet) bool {
 	return annotated && there.DeletionTimestamp == nil
 }
 
-// attemptPause is the time between two questions of Removed, and refusals how many answers that refuse one say
-// that it was removed: a role that is replaced is gone for a moment.
+// attemptPause is the time between two questions of Removed, and refusals how many answers in a row that refuse
+// one say that the right to ask is lost: a role that is replaced is gone for a moment.
 const (
 	attemptPause = 500 * time.Millisecond
 	refusals     = 6
 )
 
 // Removed reports whether the DaemonSet, which Find has found, has been removed since. It asks until there is an
-// answer, or ctx is done, which is an error. Without the right to read it any more it counts as removed: whoever
-// deletes all objects deletes the account and its role at once, and the Pods later. It is false if Find has not
-// found it: then it cannot be told from one that never was.
+// answer, or ctx is done, which is an error. Without the right to read it any more the error is fs.ErrPermission:
+// whoever deletes all objects deletes the account and its role at once, and the Pods later, but a role that is
+// broken, or an outage of authentication, is no different. It is false if Find has not found the DaemonSet: then
+// it cannot be told from one that never was.
 func (d *DaemonSet) Removed(ctx context.Context) (bool, error) {
 	if !d.found.Load() {
 		return false, nil
@@ -135,7 +138,7 @@ func (d *DaemonSet) Removed(ctx context.Context) (bool, error) {
 			return true, nil
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 			if refused++; refused == refusals {
-				return true, nil
+				return false, fmt.Errorf("%w: %w", fs.ErrPermission, err)
 			}
 		default:
 			refused = 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"testing"
@@ -59,6 +60,8 @@ func refused(err error) func() (*appsv1.DaemonSet, error) {
 
 var daemonSets = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
 
+var errAway = errors.New("connection refused")
+
 // endTime is longer than any pause, so that there is more than one question.
 const endTime = 10 * time.Second
 
@@ -67,7 +70,7 @@ func TestRemoved(t *testing.T) {
 	for claim, test := range map[string]struct {
 		answer func() (*appsv1.DaemonSet, error)
 		want   bool
-		err    string
+		err    error
 	}{
 		"the Pod is replaced": {answer: there},
 		"the DaemonSet is gone": {
@@ -81,9 +84,13 @@ func TestRemoved(t *testing.T) {
 		"its next Pods do something else": {answer: func() (*appsv1.DaemonSet, error) {
 			return annotated("other"), nil
 		}, want: true},
-		"the role went first":    {answer: refused(apierrors.NewForbidden(daemonSets, "agent", nil)), want: true},
-		"the account went first": {answer: refused(apierrors.NewUnauthorized("no such account")), want: true},
-		"the API server is away": {answer: refused(errors.New("connection refused")), err: "daemonset kube-system/agent: connection refused"},
+		"the role is gone": {
+			answer: refused(apierrors.NewForbidden(daemonSets, "agent", nil)), err: fs.ErrPermission,
+		},
+		"the account is gone": {
+			answer: refused(apierrors.NewUnauthorized("no such account")), err: fs.ErrPermission,
+		},
+		"the API server is away": {answer: refused(errAway), err: errAway},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
@@ -95,8 +102,8 @@ func TestRemoved(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), endTime)
 				defer cancel()
 				got, err := d.Removed(ctx)
-				if got != test.want || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
-					t.Errorf("Removed() = %v, %v, want %v, %q", got, err, test.want, test.err)
+				if got != test.want || !errors.Is(err, test.err) {
+					t.Errorf("Removed() = %v, %v, want %v, %v", got, err, test.want, test.err)
 				}
 				if w.log.Len() > 0 {
 					t.Errorf("log: %s", w.log.String())
@@ -119,6 +126,26 @@ func TestRemovedLater(t *testing.T) {
 		}
 		if removed, err := d.Removed(t.Context()); !removed || err != nil {
 			t.Errorf("Removed() = %v, %v, want true", removed, err)
+		}
+	})
+}
+
+// TestRefusedForAMoment: a role that is replaced is no removal, and no loss of rights.
+func TestRefusedForAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: there}
+		d := w.daemonSet()
+		d.Find(t.Context())
+		answers := 0
+		w.answer = func() (*appsv1.DaemonSet, error) {
+			if answers++; answers < refusals {
+				return nil, apierrors.NewForbidden(daemonSets, "agent", nil)
+			}
+			return there()
+		}
+		if removed, err := d.Removed(t.Context()); removed || err != nil {
+			t.Errorf("Removed() = %v, %v, want false", removed, err)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -53,8 +54,8 @@ type Config struct {
 	// Resolves says that a part of this process answers DNS: from its answers the addresses of domain names are.
 	Resolves bool
 	// Find looks for what Removed is about until ctx is done, and Removed reports whether the agents were
-	// removed from the cluster, so that nothing is to stay on the node. It is called when the process ends.
-	// Both are nil if that is not known.
+	// removed from the cluster, so that nothing is to stay on the node, or fs.ErrPermission if it may not be
+	// asked any more. It is called when the process ends. Both are nil if that is not known.
 	Find    func(context.Context)
 	Removed func(context.Context) (bool, error)
 	// Problem returns the first error that prevents reading one of the kinds, or nil.
@@ -221,7 +222,7 @@ func (p *Policy) Run(ctx context.Context) error {
 	}
 	err := group.Wait()
 	if lock != nil {
-		p.leave()
+		p.leave(nft.Cleanup)
 		lock.Close()
 	}
 	return err
@@ -280,25 +281,38 @@ func (p *Policy) network() conflist.Config {
 // leaveTime is how long the API server may take to say whether the agents were removed.
 const leaveTime = 10 * time.Second
 
-// leave removes the plugin and the table if no other agent follows: with them, but without an agent, no
-// Pod would start.
-func (p *Policy) leave() {
+// leave removes the plugin and the table, by cleanup, if no other agent follows: with them, but without an
+// agent, no Pod would start. If the agents lost the right to ask, which those that were removed have lost as
+// well as those whose role is broken, it removes only the plugin, so that policies hold and Pods start.
+func (p *Policy) leave(cleanup func(table string) (bool, error)) {
 	if p.cfg.Removed == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	removed, err := p.cfg.Removed(ctx)
-	if removed {
+	switch {
+	case removed:
 		p.cfg.Log.Info("the agents were removed: policies do not hold any more on this node")
-		if p.settings.Install {
-			_, err = conflist.Leave(p.network())
-		}
-		_, failure := nft.Cleanup(p.settings.Table)
+		err = p.uninstall()
+		_, failure := cleanup(p.settings.Table)
 		err = errors.Join(err, failure)
+	case errors.Is(err, fs.ErrPermission):
+		p.cfg.Log.Warn("the API server refuses to say whether the agents were removed: policies stay in the kernel, "+
+			"and Pods start without waiting for theirs; if no other agent follows, run portolan cleanup here", "err", err)
+		err = p.uninstall()
 	}
 	if err != nil {
 		p.cfg.Log.Error("what policies have on this node stays; if no other agent follows, "+
 			"run portolan cni uninstall and portolan cleanup here", "err", err)
 	}
+}
+
+// uninstall takes the plugin out of the networks of the node, if it was installed.
+func (p *Policy) uninstall() error {
+	if !p.settings.Install {
+		return nil
+	}
+	_, err := conflist.Leave(p.network())
+	return err
 }

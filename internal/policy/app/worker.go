@@ -23,7 +23,8 @@ import (
 const (
 	// addressInterval is the interval between looks at the host's addresses.
 	addressInterval = 5 * time.Second
-	// longestRepair is the longest pause before a repair: until then, packets may pass that no policy allows.
+	// longestRepair is the longest pause before a repair, or the next attempt after a failed one: until
+	// then, packets may pass that no policy allows.
 	longestRepair = time.Second
 )
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -35,6 +36,7 @@ type fakeTable struct {
 
 	mu      sync.Mutex // guards the fields below
 	fail    error
+	gone    bool            // another program deleted the table
 	syncs   []time.Duration // when Sync was called, since the test began
 	applies int
 	pods    map[netip.Addr]ruleset.Pod
@@ -53,6 +55,7 @@ func (f *fakeTable) program(rs ruleset.Ruleset) error {
 func (f *fakeTable) Sync(rs ruleset.Ruleset) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.gone = false
 	f.syncs = append(f.syncs, time.Since(f.began).Truncate(time.Second))
 	return f.program(rs)
 }
@@ -64,6 +67,9 @@ func (f *fakeTable) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applies++
+	if f.gone {
+		return fs.ErrNotExist
+	}
 	for _, name := range d.GoneChains {
 		delete(f.counts, name)
 	}
@@ -378,7 +384,7 @@ func TestAdmitTogether(t *testing.T) {
 }
 
 // TestKernelFails verifies that Pods are not admitted while the kernel refuses transactions, and that the
-// whole table is compared after that.
+// whole table is compared at once, and then every second.
 func TestKernelFails(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		t.Helper()
@@ -392,19 +398,33 @@ func TestKernelFails(t *testing.T) {
 		if missing, _ := w.Ready(); len(missing) == 0 || missing[0] != failure.Error() {
 			t.Errorf("Ready = %q, want %v", missing, failure)
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(3 * longestRepair / 2)
 		w.table.set(func() { w.table.fail = nil })
-		time.Sleep(4 * time.Second)
+		time.Sleep(longestRepair)
 		if done, err := returned(); !done || err != nil {
 			t.Errorf("Admit returned %t, %v", done, err)
 		}
 		w.table.set(func() {
-			if want := []time.Duration{0, time.Second, 3 * time.Second}; !slices.Equal(w.table.syncs, want) {
+			if want := []time.Duration{0, 0, time.Second, 2 * time.Second}; !slices.Equal(w.table.syncs, want) {
 				t.Errorf("Syncs after %v, want %v", w.table.syncs, want)
 			}
 		})
 		if missing, _ := w.Ready(); len(missing) > 0 {
 			t.Errorf("Ready = %q, want nothing missing", missing)
+		}
+	})
+}
+
+// TestDeletedTable verifies that a change that meets a table another program deleted brings the whole table at once.
+func TestDeletedTable(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		w.load(webPod("u1"))
+		w.table.set(func() { w.table.gone = true })
+		begin := time.Now()
+		returned := w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
+		if done, err := returned(); !done || err != nil || time.Since(begin) > 0 {
+			t.Errorf("Admit returned %t, %v after %v, want it to return at once", done, err, time.Since(begin))
 		}
 	})
 }

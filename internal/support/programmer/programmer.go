@@ -1,5 +1,5 @@
-// Package programmer has a table of nftables be as a part of the node wants it: it says when changes are
-// programmed and when the whole table is compared, and records the transactions.
+// Package programmer schedules the transactions of a table of nftables: it says when changes are programmed and
+// when the whole table is compared with what a part of the node wants, and records the transactions.
 //
 //	feed ──► worker ◄──Due── Programmer ◄──Notice── Watcher ◄── kernel
 //	           │ Begin: None, Partial, Full   ▲
@@ -50,7 +50,7 @@ type Config struct {
 	Repair, Repeated string
 	// NotSynced is the error until the first transaction.
 	NotSynced error
-	// LongestRepair is the longest pause before a repair.
+	// LongestRepair is the longest pause before a repair, and before the next attempt after a failed one.
 	LongestRepair time.Duration
 	Log           *slog.Logger
 }
@@ -122,15 +122,20 @@ func (p *Programmer) after(pause time.Duration, n need) {
 	p.timer = time.AfterFunc(pause, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.need = now
-		select {
-		case p.due <- struct{}{}:
-		default:
-		}
+		p.atOnce()
 	})
 }
 
-// Retry has everything be programmed again after the shortest pause.
+// atOnce has the table be compared without a pause. The caller must hold mu.
+func (p *Programmer) atOnce() {
+	p.need = now
+	select {
+	case p.due <- struct{}{}:
+	default:
+	}
+}
+
+// Retry schedules everything to be programmed again after the shortest pause.
 func (p *Programmer) Retry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,14 +151,19 @@ type Result struct {
 }
 
 // Done records a transaction, and reports whether it is the first that succeeded. After an error
-// everything is programmed again after a pause.
+// everything is programmed again: at once if only what changed was, since the table may be gone, and otherwise
+// after a pause.
 func (p *Programmer) Done(r Result) (first bool) {
 	p.metrics.observe(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case r.Err != nil:
-		p.after(p.failures.Next(), soonAfterError)
+		if r.Scope == Partial {
+			p.atOnce()
+		} else {
+			p.after(min(p.failures.Next(), p.cfg.LongestRepair), soonAfterError)
+		}
 		if p.problem == nil || p.problem.Error() != r.Err.Error() {
 			p.log(slog.LevelError, "the kernel does not have "+p.cfg.State, "err", WithCure(r.Err))
 		}

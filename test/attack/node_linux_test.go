@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,10 +67,10 @@ policy: {cni: {socket: %s}}
 			}()
 			why := awaitServices(ended)
 			if why == "" {
-				ready := peak(group)
+				atStart := peak(group)
 				answered, failed := lookUpMany(t)
 				t.Logf("%d MiB at most until it is ready, %d MiB with %d lookups, with the kernel's",
-					ready>>20, peak(group)>>20, answered)
+					atStart>>20, peak(group)>>20, answered)
 				if failed > 0 || answered == 0 {
 					why = fmt.Sprintf("%d lookups failed, %d did not", failed, answered)
 				}
@@ -82,7 +81,7 @@ policy: {cni: {socket: %s}}
 					t.Errorf("the log does not say that policies hold:\n%s", text)
 				}
 			}
-			if _, err := http.Get("http://" + adminAddr + "/readyz"); why == "" && err != nil {
+			if err := ready(); why == "" && err != nil {
 				why = "after the lookups: " + err.Error()
 			}
 			if why != "" {

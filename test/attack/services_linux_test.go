@@ -74,16 +74,24 @@ func awaitServices(ended <-chan struct{}) (why string) {
 			return "the proxy ended"
 		case <-time.After(100 * time.Millisecond):
 		}
-		response, err := http.Get("http://" + adminAddr + "/readyz")
-		if err != nil {
-			continue
-		}
-		response.Body.Close()
-		if response.StatusCode == http.StatusOK {
+		if ready() == nil {
 			return ""
 		}
 	}
 	return "the proxy is not ready"
+}
+
+// ready returns an error unless the process is ready.
+func ready() error {
+	response, err := http.Get("http://" + adminAddr + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /readyz: %s", response.Status)
+	}
+	return nil
 }
 
 // peak returns the peak of the memory of a control group, version 1 or 2, in octets; 0 if it is not

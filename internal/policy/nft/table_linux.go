@@ -462,7 +462,7 @@ type resolved struct {
 	replaces bool
 }
 
-// know has the kernel have a set, and forget has it not have some.
+// know notes that the kernel has a set, and forget that it has some no longer.
 func (r *resolved) know(set string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

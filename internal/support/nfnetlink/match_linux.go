@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsRule reports whether the expressions of a rule of the kernel (NFTA_RULE_EXPRESSIONS) are others, as
+// IsRule reports whether the expressions of a rule of the kernel (NFTA_RULE_EXPRESSIONS) are equal to wanted, as
 // expr.Marshal encodes them. Counts do not matter.
 func IsRule(there []byte, wanted [][]byte) (bool, error) {
 	list, err := netlink.NewAttributeDecoder(there)

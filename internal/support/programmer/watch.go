@@ -8,8 +8,8 @@ import (
 	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
-// Watch has changes of the table by other programs repaired, unless they are. It is called after a
-// successful comparison.
+// Watch begins to repair changes of the table by other programs, unless it has begun before. It is called after
+// a successful comparison.
 func (p *Programmer) Watch(ctx context.Context, table Watcher) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -456,6 +456,7 @@ func (t *try) policies() (outcome string) {
 		return Connected
 	}
 	var denied *Use
+	unknown := false
 	for _, e := range t.verdict.Endpoints {
 		i := slices.IndexFunc(t.attempt.Endpoints, func(u Use) bool { return u.Address == e.String() })
 		if i < 0 || t.verdict.Chosen.IsValid() && e != t.verdict.Chosen {
@@ -469,13 +470,22 @@ func (t *try) policies() (outcome string) {
 			f.virtual = []netip.Addr{t.at.Addr}
 		}
 		u.Egress, u.Ingress = t.judge(f)
-		if u.verdict() != Denied {
+		switch {
+		case t.dependsOnAddress(u):
+			unknown = true
+		case u.verdict() != Denied:
 			outcome = Connected
-		} else if denied == nil {
+		case denied == nil:
 			denied = u
 		}
 	}
-	if denied == nil || outcome == Connected {
+	switch {
+	case unknown:
+		for i := range t.attempt.Endpoints {
+			t.attempt.Endpoints[i].Egress, t.attempt.Endpoints[i].Ingress = nil, nil
+		}
+		return NotKnown
+	case denied == nil || outcome == Connected:
 		return Connected
 	}
 	t.denied(denied)

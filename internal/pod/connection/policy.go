@@ -34,6 +34,8 @@ type Ruling struct {
 	Audit []string `json:"audit,omitempty"`
 	// Kernel is what the node's kernel does; nil if it was not to be asked, or judges no such packet.
 	Kernel *KernelRuling `json:"kernel,omitempty"`
+	// byAddress: an ipBlock may allow it, and the client's address is not known.
+	byAddress bool
 }
 
 // Nearest is a rule of a NetworkPolicy, and what of a connection it does not match.
@@ -96,8 +98,22 @@ func (x *explainer) judge(f *flow) (out, in *Ruling) {
 		v := x.set().Ingress(f.to, f.source, f.port)
 		in = x.rulingOf(f, &v, ruleset.Ingress)
 		in.Kernel = x.kernelRuling(f, ruleset.Ingress, in.Allowed)
+		in.byAddress = x.Client.Place == Outside && f.source == f.from && len(f.from.Addrs) == 0 &&
+			v.Rule.Policy != nil && len(v.Rule.Policy.IngressRules[v.Rule.Rule].Peers) > 0
 	}
 	return out, in
+}
+
+// dependsOnAddress reports whether the verdict on an endpoint depends on the address of a client outside,
+// which is not known, and adds that.
+func (x *explainer) dependsOnAddress(u *Use) bool {
+	if u.Ingress == nil || !u.Ingress.byAddress {
+		return false
+	}
+	x.add("client-address", "give the client's address instead of outside",
+		"%s of %s allows some addresses, and the client's is not known", u.Ingress.Rule, u.Ingress.Policy)
+	u.Ingress = nil
+	return true
 }
 
 // set returns the policies of the cluster.
@@ -127,10 +143,12 @@ func (x *explainer) client(at netip.Addr) *semantics.End {
 		return e
 	case c.Addr.IsValid():
 		e := narrowed(semantics.EndAt(x.View, c.Addr), c.Addr)
-		if c.Place == AtPodAddress && e.Namespace == "" {
+		if c.Place == AtPodAddress && e.Namespace == "" && !x.View.Loaded(cluster.KindPod) {
 			return nil // Pods may not be listed
 		}
 		return e
+	case c.Place == Outside:
+		return &semantics.End{}
 	}
 	return nil
 }

@@ -183,3 +183,45 @@ func TestKernelRulingOfNode(t *testing.T) {
 		}
 	}
 }
+
+// TestVerdictOfUnknownClients checks what is said of a client outside without an address, and of an address in
+// a range of Pods that no Pod has.
+func TestVerdictOfUnknownClients(t *testing.T) {
+	t.Parallel()
+	pod := func(addr string) Client {
+		return Client{Place: AtPodAddress, Addr: netip.MustParseAddr(addr), Node: "n1"}
+	}
+	blocks := []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Block: netip.MustParsePrefix("10.244.2.0/24")}}}}
+	for claim, test := range map[string]struct {
+		client           Client
+		rules            []cluster.PolicyRule
+		verdict, outcome string
+	}{
+		"outside, and no rule":         {Client{Place: Outside, Node: "n1"}, nil, Denied, TimedOut},
+		"outside, and a rule for all":  {Client{Place: Outside, Node: "n1"}, []cluster.PolicyRule{{}}, Allowed, Connected},
+		"outside, and an ipBlock":      {Client{Place: Outside, Node: "n1"}, blocks, "", NotKnown},
+		"no Pod's address, denied":     {pod("10.244.1.77"), blocks, Denied, TimedOut},
+		"no Pod's address, in a block": {pod("10.244.2.77"), blocks, Allowed, Connected},
+	} {
+		store := policyStore()
+		var to dnsconfig.Subject
+		store.Update(func(tx *cluster.Tx) {
+			tx.Put(&cluster.NetworkPolicy{
+				Key: cluster.Key{Namespace: "shop", Name: "db"}, Pods: cluster.Selector{Labels: map[string]string{"app": "db"}},
+				Ingress: true, IngressRules: test.rules,
+			})
+		})
+		store.View(func(v *cluster.View) {
+			to = dnsconfig.SubjectOfPod(v.Pod(cluster.Key{Namespace: "shop", Name: "db"}))
+		})
+		port := Target{Host: "10.244.1.3", Port: "5432", Protocol: frontend.TCP}
+		for _, r := range []Request{{Client: test.client, Target: port, To: &to}, {Client: test.client, Target: port}} {
+			e := explained(store, r)
+			allowed := test.verdict == Allowed
+			if e.Verdict != test.verdict || e.Outcome != test.outcome || e.IsAllowed() != allowed {
+				t.Errorf("%s: verdict %q, outcome %q, allowed %v, want %q, %q, %v",
+					claim, e.Verdict, e.Outcome, e.IsAllowed(), test.verdict, test.outcome, allowed)
+			}
+		}
+	}
+}

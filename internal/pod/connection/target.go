@@ -80,7 +80,10 @@ func (x *explainer) toEnd(to *semantics.End, addr netip.Addr, port cluster.Port)
 	}
 	if from := x.client(addr); from != nil && x.View.Loaded(cluster.KindNetworkPolicy) {
 		u.Egress, u.Ingress = x.judge(&flow{from: from, to: to, source: from, port: port})
-		if u.verdict() == Denied {
+		switch {
+		case x.dependsOnAddress(&u):
+			a.Outcome = NotKnown
+		case u.verdict() == Denied:
 			a.Outcome = TimedOut
 			x.denied(&u)
 		}

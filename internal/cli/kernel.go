@@ -70,7 +70,7 @@ func kernelJudge(c *config.Config, asked bool) (*connection.KernelJudge, error) 
 			return nil, nil
 		}
 	}
-	node, err := kernelNode(c, compiled)
+	node, err := proxyapp.NodeName(compiled.Proxy.NodeName)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ const (
 
 // KernelJudge judges connections by the policies in the kernel of a node.
 type KernelJudge struct {
-	// Node is the node whose kernel it is; empty if it is any, as with manifests.
+	// Node is the node whose kernel it is; empty if it is any.
 	Node string
 	// Judge returns what the kernel does in one direction with the first packet of a connection, after its
 	// destination is translated; ToNode of the packet is not set. Its error says, for users, why that is not

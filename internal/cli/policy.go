@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -90,11 +92,13 @@ func (f *policyDiffFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	manifests, err := readManifests(cmd, paths, namespace)
+	if f.source.manifests == "-" && slices.Contains(paths, "-") {
+		return errors.New("standard input is read once: give either a PATH or --manifests as a file")
+	}
+	manifests, err := f.readManifests(cmd, paths, namespace)
 	if err != nil {
 		return err
 	}
-	manifests.Prune = f.prune
 	l, err := load(cmd, &f.source, source.Whole)
 	if err != nil {
 		return err
@@ -130,7 +134,11 @@ func (l *onceCluster) compare(m diff.Manifests) (changes []diff.Change, err erro
 var errPoliciesUnread = errors.New("the NetworkPolicies of the cluster could not be read")
 
 // readManifests reads the objects that manifests declare. Those without a namespace are in the given one.
-func readManifests(cmd *cobra.Command, paths []string, namespace string) (m diff.Manifests, err error) {
+// Without any object it fails, unless Prune is set.
+func (f *policyDiffFlags) readManifests(
+	cmd *cobra.Command, paths []string, namespace string,
+) (m diff.Manifests, err error) {
+	m.Prune = f.prune
 	store := cluster.NewStore()
 	s, err := source.New(source.Config{
 		Settings: config.Default(), Scope: source.Whole, Store: store, Log: slog.New(slog.DiscardHandler),
@@ -147,6 +155,9 @@ func readManifests(cmd *cobra.Command, paths []string, namespace string) (m diff
 		if p.Rejected {
 			return m, errors.New("the manifests have objects that cannot be read")
 		}
+	}
+	if loaded.Objects+loaded.PassedOver == 0 && !f.prune {
+		return m, fmt.Errorf("no Kubernetes objects in %s", strings.Join(paths, ", "))
 	}
 	store.View(func(v *cluster.View) {
 		for _, k := range cluster.Kinds() {

@@ -394,7 +394,12 @@ func (d *fileDecoder) item(it *item) {
 			d.problems = append(d.problems,
 				d.problem(it, path{"apiVersion"}, fmt.Errorf("%s is not known for this kind, passed over", it.head.APIVersion)))
 		}
-		if meant := d.meantKind(it.head); meant != "" {
+		meant := d.meantKind(it.head)
+		switch {
+		case d.depth >= allKinds && isForeignPolicy(it.head):
+			d.problems = append(d.problems, d.problem(it, path{"kind"},
+				errors.New("passed over: network policies of this kind are not enforced")))
+		case meant != "":
 			d.problems = append(d.problems, d.problem(it, path{"kind"},
 				fmt.Errorf("%s is not known for %s, passed over; did you mean %s", it.head.Kind, it.head.APIVersion, meant)))
 		}
@@ -415,6 +420,17 @@ func (d *fileDecoder) known() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// isForeignPolicy reports whether h is of a kind of network policies that only other programs enforce.
+func isForeignPolicy(h head) bool {
+	switch group, _, _ := strings.Cut(h.APIVersion, "/"); group {
+	case "policy.networking.k8s.io":
+		return h.Kind == "AdminNetworkPolicy" || h.Kind == "BaselineAdminNetworkPolicy"
+	case "cilium.io", "crd.projectcalico.org", "projectcalico.org":
+		return strings.HasSuffix(h.Kind, "NetworkPolicy")
+	}
+	return false
 }
 
 // oddVersion reports whether h is of a known kind in an unknown version of its API

@@ -57,7 +57,7 @@ func (p *Party) String() string {
 	case p.Kind == Network && p.Block == "":
 		return "all addresses outside"
 	case p.Kind == Network && len(p.Except) > 0:
-		return p.Block + " but " + some(p.Except)
+		return "(" + p.Block + " but " + some(p.Except) + ")"
 	case p.Kind == Network:
 		return p.Block
 	case p.Namespace == "":

@@ -37,7 +37,7 @@ const (
 	maxConnections = 512
 	// requestTime is how long a request takes to arrive.
 	requestTime = 5 * time.Second
-	// admitTime is how long the Gate may take, a little more than the plugin waits.
+	// admitTime is how long the Gate may take, less than the plugin waits.
 	admitTime = 11 * time.Second
 	// drainTime is how long requests in progress may take when the process ends.
 	drainTime = 2 * time.Second

@@ -32,8 +32,9 @@ func Versions() []string { return []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "
 
 // Times.
 const (
-	// answerTime is how long ADD and CHECK take at most.
-	answerTime = 10 * time.Second
+	// answerTime is how long ADD and CHECK take at most. It is longer than awayTime and the time that the agent
+	// takes at most, so that the agent's reason for a failure arrives.
+	answerTime = 15 * time.Second
 	// awayTime is how long they wait for an agent that cannot be reached, such as one that is being replaced.
 	awayTime = 2 * time.Second
 	// retryInterval is the time between two attempts to reach the agent.

@@ -23,10 +23,11 @@ they were not in audit mode: both ends with their Pods, and the rule that decide
 Equal packets within a second are one line. The kernel logs up to 10 packets a second
 for each rule, and the agent a limited number of lines; its metrics count all packets.
 
-The command talks to the agent's admin address, which must be on loopback.`,
+The command talks to the agent's admin address, which must be on loopback; the agents
+of the chart and the manifests have it at port 9154.`,
 		Example: `  portolan policy log
   portolan policy log --follow --namespace shop
-  kubectl exec -n kube-system portolan-node-x7k2q -- /portolan policy log -o json`,
+  kubectl exec -n kube-system portolan-node-x7k2q -- /portolan policy log --admin 127.0.0.1:9154`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },

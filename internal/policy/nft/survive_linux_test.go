@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/policy/ruleset/rulesettest"
+	"portolan.dev/portolan/internal/support/ctnetlink/ctnetlinktest"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
@@ -201,41 +203,10 @@ func TestEstablished(t *testing.T) {
 	onlyTCP := []ruleset.Rule{{Peers: "hosts", Ports: []ruleset.Ports{only(ruleset.TCP, 8080)}}, deny}
 	must(t, table.Sync(rules([]ruleset.Rule{deny}, onlyTCP)))
 	for i := range 2 {
-		var server net.Listener
-		namespacetest.Do(t, w.hosts[podB[i]], func() {
-			var err error
-			server, err = net.Listen("tcp", netip.AddrPortFrom(podB[i], 8080).String())
-			must(t, err)
-		})
-		defer server.Close()
-		go func() {
-			for {
-				c, err := server.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(c, c) }()
-			}
-		}()
-		var c net.Conn
-		namespacetest.Do(t, w.hosts[podA[i]], func() {
-			var err error
-			c, err = net.DialTimeout("tcp", server.Addr().String(), patience)
-			must(t, err)
-		})
-		defer c.Close()
-		echo := func() {
-			t.Helper()
-			must(t, c.SetDeadline(time.Now().Add(patience)))
-			_, err := c.Write([]byte("hello"))
-			must(t, err)
-			buf := make([]byte, 5)
-			_, err = io.ReadFull(c, buf)
-			must(t, err)
-		}
-		echo()
+		c := w.connect(podA[i], w.serveEcho(netip.AddrPortFrom(podB[i], 8080)))
+		echo(t, c)
 		must(t, table.Sync(rules([]ruleset.Rule{deny}, []ruleset.Rule{deny})))
-		echo()
+		echo(t, c)
 		must(t, table.Sync(rules([]ruleset.Rule{deny}, nil)))
 		namespacetest.Do(t, w.hosts[podA[i]], func() { // an error is related
 			c, err := net.Dial("udp", netip.AddrPortFrom(podB[i], 9).String())
@@ -616,4 +587,115 @@ func TestAdjacentBlocks(t *testing.T) {
 		must(t, table.Sync(s))
 		w.expect("with other blocks", s)
 	}
+}
+
+// TestTrackingFull: while the kernel can track no other connection, those that it tracks go on, and it drops
+// the packets of others, which policies deny or not. Policies hold when there is room again.
+func TestTrackingFull(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	l := newLab(w)
+	s := rules([]ruleset.Rule{{Ports: []ruleset.Ports{only(ruleset.TCP, 8080)}}, deny}, nil)
+	must(t, w.table().Sync(s))
+	forgetConnections(t) // of the lab, which would make room
+	server := w.serveEcho(netip.AddrPortFrom(podA[0], 8080))
+	c := w.connect(podB[0], server)
+	echo(t, c)
+	fillTracking(t)
+
+	var packets []packet
+	for i := range 2 {
+		for _, from := range []netip.Addr{podB[i], outside[i]} {
+			for _, p := range protocols {
+				packets = append(packets, packet{sender: from, from: from, to: podA[i], protocol: p, port: 80})
+			}
+			packets = append(packets,
+				packet{sender: from, from: from, to: podA[i], protocol: ruleset.TCP, port: 80, invalid: true},
+				packet{sender: from, from: from, to: podA[i], protocol: ruleset.TCP, port: 8080})
+		}
+	}
+	ids := make([]uint32, len(packets))
+	for i, p := range packets {
+		ids[i] = l.send(p)
+	}
+	echo(t, c)
+	forgetConnections(t)
+	for begin := time.Now(); len(l.mark()) > 0; {
+		if time.Since(begin) > patience {
+			t.Fatal("packets of the node do not arrive")
+		}
+	}
+	for i, p := range packets {
+		if _, passed := l.take(ids[i]); passed {
+			t.Errorf("%s passed while the kernel could not track it", p)
+		}
+	}
+	l.compare(s, nil, packets)
+}
+
+// fillTracking has the node track as many connections as the kernel lets it.
+func fillTracking(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	must(t, err)
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	must(t, err)
+	to := netip.MustParseAddrPort("203.0.113.1:443")
+	var flows []ctnetlinktest.Flow
+	for i := range limit + 1 {
+		client := netip.AddrFrom4([4]byte{198, 18, byte(i >> 24), byte(i >> 16)})
+		flows = append(flows, ctnetlinktest.Flow{
+			Protocol: uint8(ruleset.TCP), Client: netip.AddrPortFrom(client, uint16(i)), Destination: to, Replies: to,
+		})
+	}
+	if err := ctnetlinktest.Create(flows...); !errors.Is(err, unix.ENOMEM) {
+		t.Fatalf("tracking %d connections: %v, want %v", len(flows), err, unix.ENOMEM)
+	}
+}
+
+// serveEcho serves TCP at an address of a Pod: what it gets it sends back.
+func (w *world) serveEcho(at netip.AddrPort) net.Addr {
+	w.t.Helper()
+	var server net.Listener
+	namespacetest.Do(w.t, w.hosts[at.Addr()], func() {
+		var err error
+		server, err = net.Listen("tcp", at.String())
+		must(w.t, err)
+	})
+	w.t.Cleanup(func() { server.Close() })
+	go func() {
+		for {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c) }()
+		}
+	}()
+	return server.Addr()
+}
+
+// connect connects from a Pod by TCP.
+func (w *world) connect(from netip.Addr, to net.Addr) net.Conn {
+	w.t.Helper()
+	var c net.Conn
+	namespacetest.Do(w.t, w.hosts[from], func() {
+		var err error
+		c, err = net.DialTimeout("tcp", to.String(), patience)
+		must(w.t, err)
+	})
+	w.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// echo has octets go there and back.
+func echo(t *testing.T, c net.Conn) {
+	t.Helper()
+	must(t, c.SetDeadline(time.Now().Add(patience)))
+	_, err := c.Write([]byte("hello"))
+	must(t, err)
+	_, err = io.ReadFull(c, make([]byte, 5))
+	must(t, err)
 }

@@ -1,0 +1,187 @@
+// Package balance chooses the endpoint of a request: of two that are drawn, the one with fewer
+// requests under way (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing"), and none
+// that failed often of late.
+//
+//	Set: the Pools of all upstreams ──► Pool: the endpoints of one ──► Endpoint: what is under way
+package balance
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// When an endpoint is ejected, and for how long.
+const (
+	// failuresToEject are the failures in a row after which an endpoint gets no requests.
+	failuresToEject = 5
+	// ejectFor is for how long at first; each time in a row that it fails again doubles it, up to
+	// maxEject.
+	ejectFor = 5 * time.Second
+	maxEject = 5 * time.Minute
+)
+
+// Endpoint is an address that serves an upstream. It stays the same in all Updates that have it.
+type Endpoint struct {
+	Addr     netip.AddrPort
+	underWay atomic.Int64
+	failures atomic.Int64
+	// until is when an ejection ends, in nanoseconds since 1970; 0 if the endpoint is not ejected.
+	until     atomic.Int64
+	ejections atomic.Int64
+}
+
+// UnderWay returns how many requests the endpoint has.
+func (e *Endpoint) UnderWay() int64 { return e.underWay.Load() }
+
+// Done ends a request that Pick chose the endpoint for.
+func (e *Endpoint) Done() { e.underWay.Add(-1) }
+
+// Pool is the endpoints of an upstream. Its methods may be called at any time.
+type Pool struct {
+	endpoints atomic.Pointer[[]*Endpoint]
+}
+
+// NewPool returns a Pool without endpoints.
+func NewPool() *Pool {
+	p := new(Pool)
+	p.endpoints.Store(new([]*Endpoint))
+	return p
+}
+
+// Update has requests from now on use these addresses. What is under way at others goes on.
+func (p *Pool) Update(addrs []netip.AddrPort) {
+	before := make(map[netip.AddrPort]*Endpoint)
+	for _, e := range *p.endpoints.Load() {
+		before[e.Addr] = e
+	}
+	made := make([]*Endpoint, 0, len(addrs))
+	for _, a := range addrs {
+		e := before[a]
+		if e == nil {
+			e = &Endpoint{Addr: a}
+		}
+		made = append(made, e)
+	}
+	p.endpoints.Store(&made)
+}
+
+// Has reports whether requests may still use the address of an endpoint.
+func (p *Pool) Has(e *Endpoint) bool { return slices.Contains(*p.endpoints.Load(), e) }
+
+// Len returns how many endpoints there are.
+func (p *Pool) Len() int { return len(*p.endpoints.Load()) }
+
+// Pick chooses an endpoint for a request, which must be ended with Done. Those that were tried are
+// chosen only if there are no others, and so are those that are ejected. It is nil if there is none.
+func (p *Pool) Pick(tried ...*Endpoint) *Endpoint {
+	all := *p.endpoints.Load()
+	now := time.Now().UnixNano()
+	usable := func(e *Endpoint) bool { return e.until.Load() <= now && !slices.Contains(tried, e) }
+	best := better(draw(all, usable), draw(all, usable))
+	if best == nil {
+		best = draw(all, func(e *Endpoint) bool { return !slices.Contains(tried, e) })
+	}
+	if best == nil {
+		best = draw(all, func(*Endpoint) bool { return true })
+	}
+	if best != nil {
+		best.underWay.Add(1)
+	}
+	return best
+}
+
+// draw returns a random endpoint that meets a condition, nil if none does.
+func draw(all []*Endpoint, condition func(*Endpoint) bool) *Endpoint {
+	if len(all) == 0 {
+		return nil
+	}
+	const draws = 8 // before all are looked at, of which those after others that do not meet it are preferred
+	for range draws {
+		if e := all[rand.IntN(len(all))]; condition(e) {
+			return e
+		}
+	}
+	first := rand.IntN(len(all))
+	for i := range all {
+		if e := all[(first+i)%len(all)]; condition(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+func better(a, b *Endpoint) *Endpoint {
+	if a == nil || b != nil && b.underWay.Load() < a.underWay.Load() {
+		return b
+	}
+	return a
+}
+
+// Report says how a request to an endpoint ended: ok is false if it could not be connected to, or did not
+// answer. After some failures in a row the endpoint is ejected, unless half of the Pool is.
+func (p *Pool) Report(e *Endpoint, ok bool) {
+	if ok {
+		e.failures.Store(0)
+		e.ejections.Store(0)
+		e.until.Store(0)
+		return
+	}
+	if e.failures.Add(1) < failuresToEject {
+		return
+	}
+	now := time.Now()
+	all, ejected := *p.endpoints.Load(), 0
+	for _, o := range all {
+		if o != e && o.until.Load() > now.UnixNano() {
+			ejected++
+		}
+	}
+	if 2*(ejected+1) > len(all) {
+		return
+	}
+	e.failures.Store(0)
+	limit := ejectFor << min(e.ejections.Add(1)-1, 10)
+	e.until.Store(now.Add(min(limit, maxEject)).UnixNano())
+}
+
+// Set is the Pools of upstreams.
+type Set[Upstream comparable] struct {
+	mu    sync.Mutex // of writers
+	pools atomic.Pointer[map[Upstream]*Pool]
+}
+
+// Pool returns the Pool of an upstream; nil if there is none.
+func (s *Set[Upstream]) Pool(of Upstream) *Pool {
+	if pools := s.pools.Load(); pools != nil {
+		return (*pools)[of]
+	}
+	return nil
+}
+
+// Update gives upstreams other addresses; nil removes one.
+func (s *Set[Upstream]) Update(addrs map[Upstream][]netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	made := make(map[Upstream]*Pool)
+	if pools := s.pools.Load(); pools != nil {
+		maps.Copy(made, *pools)
+	}
+	for of, all := range addrs {
+		switch pool := made[of]; {
+		case all == nil:
+			delete(made, of)
+		case pool == nil:
+			pool = NewPool()
+			made[of] = pool
+			fallthrough
+		default:
+			pool.Update(all)
+		}
+	}
+	s.pools.Store(&made)
+}

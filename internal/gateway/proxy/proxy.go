@@ -69,7 +69,7 @@ type Proxy struct {
 	cfg     Config
 	table   atomic.Pointer[table.Table]
 	reverse httputil.ReverseProxy
-	h1, h2c *http.Transport
+	h1      *http.Transport
 	retries budget
 	mirrors chan struct{} // has one for each copy under way
 }
@@ -92,9 +92,6 @@ func New(cfg Config) *Proxy {
 		DialContext: dialer.DialContext, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 64,
 		DisableCompression: true, // so that bodies pass as they are
 	}
-	p.h2c = p.h1.Clone()
-	p.h2c.Protocols = new(http.Protocols)
-	p.h2c.Protocols.SetUnencryptedHTTP2(true)
 	p.reverse = httputil.ReverseProxy{
 		Rewrite: p.rewrite, Transport: attempts{p}, ModifyResponse: p.modifyResponse, ErrorHandler: p.fail,
 		FlushInterval: -1, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
@@ -108,7 +105,6 @@ func (p *Proxy) SetTable(t *table.Table) { p.table.Store(t) }
 // Close closes the connections that have nothing to do.
 func (p *Proxy) Close() {
 	p.h1.CloseIdleConnections()
-	p.h2c.CloseIdleConnections()
 }
 
 // exchange is a request on its way.

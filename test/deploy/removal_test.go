@@ -71,7 +71,7 @@ func TestPolicyRemoval(t *testing.T) { //nolint:tparallel // the subtests change
 			}
 			await.NoError(t, func() error { // the API server knows of a deleted account or binding a little later
 				if got, err := own.Removed(t.Context()); got != test.want || !errors.Is(err, test.err) {
-					return fmt.Errorf("Removed() = %v, %w, want %v, %v", got, err, test.want, test.err)
+					return fmt.Errorf("Removed() = %v, %w, want %v, %w", got, err, test.want, test.err)
 				}
 				return nil
 			})

@@ -40,7 +40,10 @@ func TestEndAnswersPlugin(t *testing.T) {
 	if _, err := p.Bind(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.cfg.Store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, p.Needs()...) })
+	p.cfg.Store.Update(func(tx *cluster.Tx) {
+		tx.Put(&cluster.Node{Name: "n1"})
+		tx.SetFreshness(cluster.Live, p.Needs()...)
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, answered := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

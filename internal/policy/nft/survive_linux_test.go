@@ -450,7 +450,7 @@ func TestFamilies(t *testing.T) {
 	must(t, table.Sync(of(1)))
 	must(t, table.AddResolved("names", outside[:], time.Hour))
 	list := w.command("list", "table", "inet", nft.DefaultName)
-	if strings.Contains(list, "ip6 ") || strings.Contains(list, "-6 ") || !strings.Contains(list, "192.0.2.7 timeout 1h") {
+	if strings.Contains(list, "ip6 saddr") || strings.Contains(list, "-6 ") || !strings.Contains(list, "192.0.2.7 timeout 1h") {
 		t.Errorf("with addresses of IPv4 only, the table is\n%s", list)
 	}
 	one := map[string]ruleset.Change{"none": {Add: hosts(outside2[:]...)}}

@@ -168,7 +168,7 @@ func TestNoAnswer(t *testing.T) {
 	r.serve(t, g, nil)
 	begin := time.Now()
 	_, err := r.add(t.Context(), newPod(t, "web"))
-	wantCode(t, "ADD", err, types.ErrTryAgainLater, "no reply in time")
+	wantCode(t, "ADD", err, types.ErrTryAgainLater, "the policies are not in the kernel in time")
 	if took := time.Since(begin); took > await.Patience {
 		t.Errorf("ADD took %s", took)
 	}

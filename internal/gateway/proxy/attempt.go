@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"portolan.dev/portolan/internal/gateway/balance"
@@ -74,14 +75,14 @@ func (a attempts) attempt(r *http.Request, x *exchange, e *balance.Endpoint) (*h
 		cancel()
 		return nil, err
 	}
-	done := func() {
+	done := sync.OnceFunc(func() {
 		cancel()
 		e.Done()
-	}
+	})
 	if both, ok := res.Body.(io.ReadWriteCloser); ok { // of an upgraded connection
-		res.Body = &upgraded{both, done, atomic.Bool{}}
+		res.Body = &upgraded{both, done}
 	} else {
-		res.Body = &body{res.Body, done, atomic.Bool{}}
+		res.Body = &body{res.Body, done}
 	}
 	return res, nil
 }
@@ -99,33 +100,27 @@ func retryable(r *http.Request, err error) bool {
 	return false
 }
 
-// body calls a function once, when it is closed.
+// body calls a function when it is closed.
 type body struct {
 	io.ReadCloser
-	done   func()
-	closed atomic.Bool
+	done func()
 }
 
 // Close implements io.Closer.
 func (b *body) Close() error {
-	if b.closed.CompareAndSwap(false, true) {
-		defer b.done()
-	}
+	defer b.done()
 	return b.ReadCloser.Close()
 }
 
 // upgraded is body for both directions.
 type upgraded struct {
 	io.ReadWriteCloser
-	done   func()
-	closed atomic.Bool
+	done func()
 }
 
 // Close implements io.Closer.
 func (b *upgraded) Close() error {
-	if b.closed.CompareAndSwap(false, true) {
-		defer b.done()
-	}
+	defer b.done()
 	return b.ReadWriteCloser.Close()
 }
 

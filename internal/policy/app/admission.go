@@ -53,29 +53,32 @@ func (w *worker) Release(ctx context.Context, a cni.Attachment) error {
 	if err := w.ask(ctx, &request{attachment: a, release: true}); err != nil {
 		return err
 	}
-	return w.forget(func(addr netip.Addr) bool { return slices.Contains(a.Addresses, addr) })
-}
-
-// forget deletes the flows of addresses whose Pods have ended.
-func (w *worker) forget(match func(netip.Addr) bool) error {
 	if w.flows == nil {
 		return nil
 	}
-	if _, err := w.flows.Forget(match); err != nil {
-		return fmt.Errorf("delete the flows of Pods that ended: %w", err)
+	return forgetError(w.flows.Forget(a.Addresses))
+}
+
+// forgetError describes an error of deleting flows.
+func forgetError(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("delete the flows of Pods that ended: %w", err)
 }
 
 // forgetEnded deletes the flows of Pods that ended while no agent was there.
 func (w *worker) forgetEnded() error {
+	if w.flows == nil {
+		return nil
+	}
 	w.mu.RLock()
 	ranges := w.compiler.Ranges()
 	w.mu.RUnlock()
-	return w.forget(func(addr netip.Addr) bool {
+	return forgetError(w.flows.ForgetFunc(func(addr netip.Addr) bool {
 		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) }) &&
 			!w.isPod(addr) && !w.isHost(addr)
-	})
+	}))
 }
 
 // Check returns nil if the kernel judges the packets of a Pod by its policies.

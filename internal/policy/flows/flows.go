@@ -64,6 +64,7 @@ type Cutter struct {
 	open    func() (table, error)
 	// held are the flows that the kernel drops, and until when. Of Run alone.
 	held map[ruleset.Flow]time.Time
+	forgetting
 }
 
 // table is the kernel's table of connection tracking.
@@ -150,7 +151,7 @@ func (c *Cutter) pass() (p Pass) {
 	if p.Err = c.release(); p.Err != nil {
 		return p
 	}
-	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
+	for _, family := range families() {
 		if p.Err = c.cut(t, family, &p); p.Err != nil {
 			return p
 		}
@@ -218,7 +219,7 @@ func (c *Cutter) Each(do func(ruleset.Flow)) error {
 		return err
 	}
 	defer t.Close()
-	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
+	for _, family := range families() {
 		err := t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
 			if c.isJudged(e) {
 				do(flowOf(e))
@@ -243,30 +244,6 @@ func flowOf(e *ctnetlink.Entry) ruleset.Flow {
 
 // maxCut is how many flows are cut with one transaction.
 const maxCut = 4096
-
-// Forget deletes the entries of all flows of the addresses that match, whose Pods have ended: the next Pod
-// with an address is not to get what others still send to the one before. It returns how many there were.
-func (c *Cutter) Forget(match func(netip.Addr) bool) (n int, err error) {
-	t, err := c.open()
-	if err != nil {
-		return 0, err
-	}
-	defer t.Close()
-	for _, family := range []ctnetlink.Family{ctnetlink.IPv4, ctnetlink.IPv6} {
-		var gone []ctnetlink.Identity
-		err := t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
-			if match(e.Original.Source.Addr()) || match(e.Reply.Source.Addr()) || match(e.Original.Destination.Addr()) {
-				gone = append(gone, e.Identity())
-			}
-		})
-		deleted, failure := t.Delete(family, gone)
-		n += deleted
-		if err = errors.Join(err, failure); err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
 
 // maxHeld bounds the flows that are remembered. Others stay cut until the kernel forgets them.
 const maxHeld = 1 << 16

@@ -56,9 +56,9 @@ type Server struct {
 	slots    chan struct{}
 }
 
-// Listen reads the recorded attachments and binds the socket, in place of the one of a process before, which
-// gets no more requests then. Only the user of this process, who should be root, can connect. It calls neither
-// the Gate nor starts anything.
+// Listen binds the socket, in place of the one of a process before, which gets no more requests then, and reads
+// the recorded attachments: from then on a Pod's end is a request, and not a record that the plugin removes. Only
+// the user of this process, who should be root, can connect. It calls neither the Gate nor starts anything.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Socket == "" {
 		cfg.Socket = attach.DefaultSocket
@@ -66,13 +66,14 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("socket of the CNI plugin: %w", err)
 	}
-	registry, err := OpenRegistry(attach.Records(cfg.Socket), cfg.Gate, cfg.Log)
-	if err != nil {
-		return nil, err
-	}
 	l, err := listen(ctx, cfg.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s (socket of the CNI plugin): %w", cfg.Socket, err)
+	}
+	registry, err := OpenRegistry(attach.Records(cfg.Socket), cfg.Gate, cfg.Log)
+	if err != nil {
+		l.Close()
+		return nil, err
 	}
 	return &Server{cfg: cfg, registry: registry, listener: l, slots: make(chan struct{}, maxConnections)}, nil
 }

@@ -27,13 +27,15 @@ type admissions struct {
 	waiting []*request
 }
 
-// request is about an attachment.
+// request is about an attachment that begins, or some that ended.
 type request struct {
 	attachment cni.Attachment
-	release    bool
+	ended      []cni.Attachment // if there are any, attachment is none
 	ctx        context.Context
 	done       chan error // has room for the answer
 }
+
+func (r *request) isRelease() bool { return len(r.ended) > 0 }
 
 func newAdmissions() admissions {
 	return admissions{
@@ -47,16 +49,17 @@ func (w *worker) Admit(ctx context.Context, a cni.Attachment) error {
 	return w.ask(ctx, &request{attachment: a})
 }
 
-// Release says that the addresses are not the Pod's any more. When it returns they are nobody's, and what
-// others still send to the Pod is not taken for what they may send to the next one.
-func (w *worker) Release(ctx context.Context, a cni.Attachment) error {
-	if err := w.ask(ctx, &request{attachment: a, release: true}); err != nil {
+// Release says that the addresses are not the Pods' any more. When it returns they are nobody's, and what
+// others still send to the Pods is not taken for what they may send to the next ones.
+func (w *worker) Release(ctx context.Context, ended []cni.Attachment) error {
+	if err := w.ask(ctx, &request{ended: ended}); err != nil || w.flows == nil {
 		return err
 	}
-	if w.flows == nil {
-		return nil
+	var addrs []netip.Addr
+	for i := range ended {
+		addrs = append(addrs, ended[i].Addresses...)
 	}
-	return forgetError(w.flows.Forget(a.Addresses))
+	return forgetError(w.flows.Forget(addrs))
 }
 
 // forgetError describes an error of deleting flows.
@@ -110,7 +113,7 @@ func (w *worker) ask(ctx context.Context, r *request) error {
 	if err := w.programmer.Err(); err != nil {
 		return err
 	}
-	if r.release {
+	if r.isRelease() {
 		return context.Cause(ctx)
 	}
 	return fmt.Errorf("%w: %w", errNotSeen, context.Cause(ctx))
@@ -125,9 +128,10 @@ func (w *worker) takeAll() {
 	w.queue = nil
 	w.queueMu.Unlock()
 	for _, r := range all {
-		if r.release {
-			w.detach(r.attachment)
-		} else {
+		for i := range r.ended {
+			w.detach(&r.ended[i])
+		}
+		if !r.isRelease() {
 			w.attach(r.attachment)
 		}
 	}
@@ -172,8 +176,8 @@ func (w *worker) attachRecorded() {
 }
 
 // detach takes them away.
-func (w *worker) detach(a cni.Attachment) {
-	key := podOf(&a)
+func (w *worker) detach(a *cni.Attachment) {
+	key := podOf(a)
 	delete(w.attached[key], a.ID)
 	w.setLocal(key)
 }
@@ -196,7 +200,7 @@ func (w *worker) answer() {
 	for _, r := range w.waiting {
 		switch {
 		case r.ctx.Err() != nil: // nobody waits any more
-		case r.release || w.knows(&r.attachment):
+		case r.isRelease() || w.knows(&r.attachment):
 			r.done <- nil
 		default:
 			left = append(left, r)

@@ -253,7 +253,7 @@ func TestAdmitWaits(t *testing.T) {
 		if err := w.worker.Check(t.Context(), attachment("web-0", "u1", "10.0.0.1")); err != nil {
 			t.Errorf("Check: %v", err)
 		}
-		if err := w.worker.Release(t.Context(), attachment("web-0", "u1", "10.0.0.1")); err != nil {
+		if err := w.worker.Release(t.Context(), []cni.Attachment{attachment("web-0", "u1", "10.0.0.1")}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 		if p, ok := w.table.judges("10.0.0.1"); ok {
@@ -323,7 +323,7 @@ func TestEndRefuses(t *testing.T) {
 		if done, err := w.admit(t, attachment("late", "u3", "10.0.0.3"))(); !done || !errors.Is(err, cni.ErrStopped) {
 			t.Errorf("a later Admit of a Pod that is not known returned %t, %v, want %v", done, err, cni.ErrStopped)
 		}
-		if err := w.worker.Release(t.Context(), attachment("unseen", "u2", "10.0.0.2")); err != nil {
+		if err := w.worker.Release(t.Context(), []cni.Attachment{attachment("unseen", "u2", "10.0.0.2")}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 		if p, ok := w.table.judges("10.0.0.2"); ok {
@@ -344,13 +344,14 @@ func TestEndBeforeClusterIsKnown(t *testing.T) {
 		if done, err := waiting(); !done || !errors.Is(err, cni.ErrStopped) {
 			t.Errorf("Admit returned %t, %v, want %v", done, err, cni.ErrStopped)
 		}
-		if err := w.worker.Release(t.Context(), attachment("web-0", "u1", "10.0.0.1")); !errors.Is(err, cni.ErrStopped) {
+		if err := w.worker.Release(t.Context(), []cni.Attachment{attachment("web-0", "u1", "10.0.0.1")}); !errors.Is(err, cni.ErrStopped) {
 			t.Errorf("Release: %v, want %v", err, cni.ErrStopped)
 		}
 	})
 }
 
-// TestAdmitTogether verifies that Pods that start together wait for few transactions.
+// TestAdmitTogether verifies that Pods that start together wait for few transactions, and that one ends all that
+// end together.
 func TestAdmitTogether(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		t.Helper()
@@ -364,8 +365,10 @@ func TestAdmitTogether(t *testing.T) {
 		w.load(all...)
 		var returned []func() (bool, error)
 		w.table.hold = make(chan struct{})
+		var attached []cni.Attachment
 		for i := range pods {
-			returned = append(returned, w.admit(t, attachment(fmt.Sprintf("web-%d", i), "u", fmt.Sprintf("10.0.0.%d", i+1))))
+			attached = append(attached, attachment(fmt.Sprintf("web-%d", i), "u", fmt.Sprintf("10.0.0.%d", i+1)))
+			returned = append(returned, w.admit(t, attached[i]))
 		}
 		synctest.Wait()
 		close(w.table.hold)
@@ -379,6 +382,13 @@ func TestAdmitTogether(t *testing.T) {
 		}
 		if n := w.table.applies; n > 2 {
 			t.Errorf("%d transactions for %d Pods, want one or two", n, pods)
+		}
+		w.table.applies = 0
+		if err := w.worker.Release(t.Context(), attached); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if p, ok := w.table.judges("10.0.0.100"); ok || w.table.applies != 1 {
+			t.Errorf("after Release the kernel has the Pod %+v, by %d transactions, want none, by one", p, w.table.applies)
 		}
 	})
 }

@@ -49,8 +49,8 @@ type Gate interface {
 	// its Pod. It may be called again for an attachment that it has admitted. If ctx is done it returns its
 	// cause. After an error Release is called.
 	Admit(ctx context.Context, a Attachment) error
-	// Release says that the attachment has ended. Its addresses may be another Pod's soon.
-	Release(ctx context.Context, a Attachment) error
+	// Release says that attachments have ended. Their addresses may be other Pods' soon.
+	Release(ctx context.Context, ended []Attachment) error
 	// Check returns nil if the kernel judges packets as Admit says.
 	Check(ctx context.Context, a Attachment) error
 }

@@ -58,11 +58,15 @@ func (g *gate) Admit(ctx context.Context, a cni.Attachment) error {
 	return nil
 }
 
-func (g *gate) Release(_ context.Context, a cni.Attachment) error {
-	g.note("release " + a.Name)
+func (g *gate) Release(_ context.Context, ended []cni.Attachment) error {
+	pods := names(ended)
+	slices.Sort(pods)
+	g.note("release " + strings.Join(pods, " "))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.admitted, a.ID)
+	for _, a := range ended {
+		delete(g.admitted, a.ID)
+	}
 	return nil
 }
 
@@ -344,6 +348,7 @@ func TestCollect(t *testing.T) {
 	if got := names(a.Registry().All()); !slices.Equal(got, []string{"db", "other"}) {
 		t.Errorf("attachments of %q after GC, want db's, and that of another network", got)
 	}
+	wantCalls(t, g, "admit api", "admit db", "admit web", "admit other", "release api web")
 	files, err := os.ReadDir(attach.Records(a.socket))
 	if err != nil || len(files) != 2 {
 		t.Errorf("records %v, %v, want 2", files, err)

@@ -130,10 +130,8 @@ func (r *Registry) Admit(ctx context.Context, a Attachment) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := r.insert(e)
-	for _, old := range before {
-		if err := r.end(ctx, old); err != nil {
-			r.log.Warn("an attachment that has ended is not released", "pod", old.Pod(), "err", err)
-		}
+	if err := r.end(ctx, before...); err != nil {
+		r.log.Warn("an attachment that has ended is not released", "successor", a.Pod(), "err", err)
 	}
 	err := r.save(a)
 	if err == nil {
@@ -178,29 +176,38 @@ func (r *Registry) forget(e *entry) {
 	}
 }
 
-// end waits for calls of the Gate for the entry, and releases it.
-func (r *Registry) end(ctx context.Context, e *entry) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return r.release(ctx, e)
+// end waits for calls of the Gate for entries, and releases them together.
+func (r *Registry) end(ctx context.Context, all ...*entry) error {
+	for _, e := range all {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+	}
+	return r.release(ctx, all...)
 }
 
-// release removes the record of an entry that is no longer in the map, and tells the Gate once. The caller has
-// the entry's lock.
-func (r *Registry) release(ctx context.Context, e *entry) error {
-	if e.ended {
-		return nil
-	}
-	e.ended = true
+// release removes the records of entries that are no longer in the map, and tells the Gate once. The caller has
+// the entries' locks.
+func (r *Registry) release(ctx context.Context, all ...*entry) error {
+	var ended []Attachment
 	r.mu.Lock()
-	if r.attachments[e.ID] == nil {
-		// The record of an attachment that replaces this one stays.
+	for _, e := range all {
+		if e.ended {
+			continue
+		}
+		e.ended = true
+		ended = append(ended, e.Attachment)
+		if r.attachments[e.ID] != nil {
+			continue // the record of an attachment that replaces this one stays
+		}
 		if err := os.Remove(r.path(e.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.log.Warn("the record of an attachment stays", "err", err)
 		}
 	}
 	r.mu.Unlock()
-	return r.gate.Release(ctx, e.Attachment)
+	if len(ended) == 0 {
+		return nil
+	}
+	return r.gate.Release(ctx, ended)
 }
 
 func (r *Registry) save(a Attachment) error {
@@ -248,7 +255,7 @@ func (r *Registry) Check(ctx context.Context, a Attachment) error {
 	return r.gate.Check(ctx, e.Attachment)
 }
 
-// Collect releases the attachments of a network that are not in valid. It returns the errors of the Gate.
+// Collect releases the attachments of a network that are not in valid, together. It returns the error of the Gate.
 func (r *Registry) Collect(ctx context.Context, network string, valid []attach.ID) error {
 	r.mu.Lock()
 	var ended []*entry
@@ -259,10 +266,8 @@ func (r *Registry) Collect(ctx context.Context, network string, valid []attach.I
 		}
 	}
 	r.mu.Unlock()
-	var errs []error
 	for _, e := range ended {
 		r.log.Info("a Pod has ended without being released", "pod", e.Pod(), "addresses", e.Addresses)
-		errs = append(errs, r.end(ctx, e))
 	}
-	return errors.Join(errs...)
+	return r.end(ctx, ended...)
 }

@@ -54,10 +54,12 @@ func (g *gate) Admit(ctx context.Context, a cni.Attachment) error {
 	return nil
 }
 
-func (g *gate) Release(_ context.Context, a cni.Attachment) error {
+func (g *gate) Release(_ context.Context, ended []cni.Attachment) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.admitted, a.ID)
+	for _, a := range ended {
+		delete(g.admitted, a.ID)
+	}
 	return nil
 }
 

@@ -92,7 +92,8 @@ func New(cfg Config) (*Policy, error) {
 		MaxPerName: p.settings.Domains.MaxAddresses, Log: cfg.Log,
 	})
 	p.log = droplog.New(droplog.Config{
-		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf, Log: cfg.Log,
+		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf,
+		Ended: p.worker.endedLately, Log: cfg.Log,
 	})
 	p.metrics.stats, p.metrics.names, p.metrics.lines = p.worker.stats, p.gate.Stats, p.log.Stats
 	p.metrics.transactions, p.metrics.installed = p.worker.programmer, p.installed.state

@@ -52,8 +52,8 @@ type worker struct {
 	behind   bool         // changes were not compiled
 	hosts    []netip.Addr // the host's addresses, sorted
 	judges   bool         // denied judges: the kernel has the policies, and what a former process did is known
-	// pods are the addresses of the node's Pods, never changed.
-	pods atomic.Pointer[map[netip.Addr]struct{}]
+	// pods are the addresses of the node's Pods, nil before they are known.
+	pods atomic.Pointer[podAddrs]
 }
 
 // kernelTable is what the worker needs of an nft.Table.
@@ -351,16 +351,41 @@ func (w *worker) resolved(set string, addr netip.Addr) bool {
 	return ok && s.Kind == ruleset.Resolved && w.gate.Gave(set, addr)
 }
 
+// podAddrs are the addresses of the node's Pods. It is never changed.
+type podAddrs struct {
+	present map[netip.Addr]struct{}
+	ended   map[netip.Addr]time.Time // when the Pods ended that had them until a short time ago
+}
+
+// lateTime is for how long after a Pod's end packets of its flows are expected: what its peers repeat, and what
+// they send before they know of the end.
+const lateTime = time.Minute
+
 // lookAtPods notes the addresses of the node's Pods.
 func (w *worker) lookAtPods(all bool, d *ruleset.Delta) {
 	if !all && len(d.Pods) == 0 {
 		return
 	}
-	pods := make(map[netip.Addr]struct{})
+	now := time.Now()
+	pods := &podAddrs{present: make(map[netip.Addr]struct{}), ended: make(map[netip.Addr]time.Time)}
 	for addr := range w.compiler.Pods() {
-		pods[addr] = struct{}{}
+		pods.present[addr] = struct{}{}
 	}
-	w.pods.Store(&pods)
+	if before := w.pods.Load(); before != nil {
+		for addr, at := range before.ended {
+			if now.Sub(at) < lateTime {
+				pods.ended[addr] = at
+			}
+		}
+		for addr := range before.present {
+			pods.ended[addr] = now
+		}
+		maps.DeleteFunc(pods.ended, func(addr netip.Addr, _ time.Time) bool {
+			_, ok := pods.present[addr]
+			return ok
+		})
+	}
+	w.pods.Store(pods)
 }
 
 // isPod reports whether a Pod of the node has an address.
@@ -369,8 +394,18 @@ func (w *worker) isPod(addr netip.Addr) bool {
 	if pods == nil {
 		return false
 	}
-	_, ok := (*pods)[addr]
+	_, ok := pods.present[addr]
 	return ok
+}
+
+// endedLately reports whether the Pod of the node that had an address ended a short time ago.
+func (w *worker) endedLately(addr netip.Addr) bool {
+	pods := w.pods.Load()
+	if pods == nil {
+		return false
+	}
+	at, ok := pods.ended[addr]
+	return ok && time.Since(at) < lateTime
 }
 
 // nameOf returns the Pod that has an address, as NAMESPACE/NAME; empty if none has it.

@@ -618,3 +618,44 @@ func TestDomainsWithoutDNS(t *testing.T) {
 		})
 	}
 }
+
+// TestLatePackets verifies for how long after a Pod's end packets of its address are expected.
+func TestLatePackets(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		const addr, other = "10.0.0.1", "10.0.0.2"
+		expect := func(when string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.worker.endedLately(netip.MustParseAddr(addr)); got != want {
+				t.Errorf("%s: endedLately(%s) = %t, want %t", when, addr, got, want)
+			}
+		}
+		restart := func(attached, ended string) {
+			t.Helper()
+			if done, err := w.admit(t, attachment("web-0", "u1", attached))(); !done || err != nil {
+				t.Fatalf("Admit returned %t, %v", done, err)
+			}
+			if ended == "" {
+				return
+			}
+			if err := w.worker.Release(t.Context(), []cni.Attachment{attachment("web-0", "u1", ended)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect("before anything is known", false)
+		w.load(webPod("u1"))
+		restart(addr, "")
+		expect("while a Pod has the address", false)
+		restart(addr, addr)
+		expect("after its end", true)
+		time.Sleep(lateTime / 2)
+		restart(other, other)
+		expect("after another's end", true)
+		restart(addr, "")
+		expect("when a Pod has it again", false)
+		restart(addr, addr)
+		time.Sleep(lateTime)
+		expect("later", false)
+	})
+}

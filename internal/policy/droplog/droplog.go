@@ -7,7 +7,8 @@
 //	                                 and ports  for equal packets   limit   followers
 //
 // The kernel limits how many packets each rule logs, and this package how many lines there
-// are in all: the metrics of the rules count all packets.
+// are in all, of which each sender has its share: one that is denied a lot hides no other.
+// The metrics of the rules count all packets.
 package droplog
 
 import (
@@ -15,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -43,6 +45,9 @@ type Config struct {
 	// Pod returns the Pod that has an address, as NAMESPACE/NAME; empty if none has it. While
 	// it waits, further packets are not read, but lines are.
 	Pod func(netip.Addr) string
+	// Ended reports whether the Pod that had an address ended a short time ago: packets that
+	// arrive late, of event "unknown", have no line. Nil is never.
+	Ended func(netip.Addr) bool
 	// PerSecond is the highest number of lines a second, and Keep the number of lines kept
 	// for Recent.
 	PerSecond, Keep int
@@ -58,8 +63,8 @@ const (
 // gatherTime is for how long equal packets are gathered into one line.
 const gatherTime = time.Second
 
-// maxGathered is the highest number of lines that are being gathered, and followerLen how
-// many lines a follower may lag behind.
+// maxGathered is the highest number of lines that are being gathered, of which a share has at
+// most as many as are free, and followerLen how many lines a follower may lag behind.
 const (
 	maxGathered = 1024
 	followerLen = 256
@@ -126,15 +131,23 @@ type flow struct {
 	port     uint16 // of the destination
 }
 
+// line is a Record that is being gathered.
+type line struct {
+	Record
+	// share is the Pod of whose share it is: the sender, or where that is none the receiver.
+	// It is empty if neither is a Pod.
+	share string
+}
+
 // Stats are the figures of a Log, since the start.
 type Stats struct {
 	// Packets are those that the kernel logged for policies, and Lines the lines written.
 	Packets, Lines uint64
 	// Suppressed are packets without a line, because of the limits.
 	Suppressed uint64
-	// Foreign are packets that other rules logged to the group, and Malformed those without
-	// addresses.
-	Foreign, Malformed uint64
+	// Foreign are packets that other rules logged to the group, Malformed those without
+	// addresses, and Late those of Pods that have ended, see Config.Ended.
+	Foreign, Malformed, Late uint64
 	// Overflows is how often the kernel's buffer was full, and packets were lost.
 	Overflows uint64
 }
@@ -144,12 +157,13 @@ type Log struct {
 	cfg Config
 
 	mu         sync.Mutex
-	gathered   map[flow]*Record
-	recent     []Record // a ring: the oldest is at next once it is full
+	gathered   map[flow]*line
+	shares     map[string]int // how many are gathered of each share
+	recent     []Record       // a ring: the oldest is at next once it is full
 	next       int
 	tokens     float64 // lines that may be written now
 	refilled   time.Time
-	suppressed int // packets since the last line about them
+	suppressed map[string]int // packets of each share since the last line about them
 	told       time.Time
 	followers  map[*follower]struct{}
 	stats      Stats
@@ -164,8 +178,12 @@ func New(cfg Config) *Log {
 	if cfg.Keep == 0 {
 		cfg.Keep = DefaultKeep
 	}
+	if cfg.Ended == nil {
+		cfg.Ended = func(netip.Addr) bool { return false }
+	}
 	return &Log{
-		cfg: cfg, gathered: make(map[flow]*Record), followers: make(map[*follower]struct{}), tokens: float64(cfg.PerSecond),
+		cfg: cfg, gathered: make(map[flow]*line), shares: make(map[string]int), suppressed: make(map[string]int),
+		followers: make(map[*follower]struct{}), tokens: float64(cfg.PerSecond),
 	}
 }
 
@@ -189,23 +207,36 @@ func (l *Log) observe(now time.Time, prefix string, payload []byte) {
 		l.count(&l.stats.Malformed)
 		return
 	}
+	if label.Event == "unknown" && l.cfg.Ended(p.subject(label.Direction)) {
+		l.count(&l.stats.Late)
+		return
+	}
 	f := flow{label, p.from, p.to, p.protocol, p.toPort}
 	if !l.isNew(f) {
 		return
 	}
-	r := &Record{
+	r := Record{
 		Time: now, Event: label.Event, Direction: directions[label.Direction],
 		Source: p.from, SourcePod: l.cfg.Pod(p.from), Destination: p.to, DestinationPod: l.cfg.Pod(p.to),
 		Protocol: protocolName(p.protocol), SourcePort: p.fromPort, DestinationPort: p.toPort,
 		Chain: label.Chain, Reason: label.Reason, Packets: 1,
 	}
+	l.insert(f, &line{r, cmp.Or(r.SourcePod, r.DestinationPod)})
+}
+
+// insert begins a line, if its share has room.
+func (l *Log) insert(f flow, first *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if other := l.gathered[f]; other != nil {
+	switch other := l.gathered[f]; {
+	case other != nil:
 		other.Packets++
-		return
+	case l.shares[first.share] >= maxGathered-len(l.gathered):
+		l.suppress(first)
+	default:
+		l.gathered[f] = first
+		l.shares[first.share]++
 	}
-	l.gathered[f] = r
 }
 
 // count counts a packet without a line.
@@ -220,13 +251,8 @@ func (l *Log) isNew(f flow) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stats.Packets++
-	r := l.gathered[f]
-	switch {
-	case r != nil:
+	if r := l.gathered[f]; r != nil {
 		r.Packets++
-		return false
-	case len(l.gathered) >= maxGathered:
-		l.suppress(1)
 		return false
 	}
 	return true
@@ -234,9 +260,10 @@ func (l *Log) isNew(f flow) bool {
 
 var directions = map[ruleset.Direction]string{ruleset.Ingress: "ingress", ruleset.Egress: "egress"}
 
-func (l *Log) suppress(packets int) {
-	l.stats.Suppressed += uint64(packets)
-	l.suppressed += packets
+// suppress counts the packets of a line that is not written.
+func (l *Log) suppress(r *line) {
+	l.stats.Suppressed += uint64(r.Packets)
+	l.suppressed[r.share] += r.Packets
 }
 
 // flush writes the lines whose packets have been gathered for long enough by now, in order
@@ -244,31 +271,70 @@ func (l *Log) suppress(packets int) {
 func (l *Log) flush(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var due []*Record
+	due := make(map[string][]*line)
 	for f, r := range l.gathered {
 		if now.Sub(r.Time) >= gatherTime {
-			due = append(due, r)
+			due[r.share] = append(due[r.share], r)
 			delete(l.gathered, f)
+			if l.shares[r.share]--; l.shares[r.share] == 0 {
+				delete(l.shares, r.share)
+			}
 		}
 	}
-	slices.SortFunc(due, func(a, b *Record) int {
-		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.String(), b.String()))
-	})
 	most := float64(l.cfg.PerSecond)
 	l.tokens = min(most, l.tokens+now.Sub(l.refilled).Seconds()*most)
 	l.refilled = now
-	for _, r := range due {
-		if l.tokens < 1 {
-			l.suppress(r.Packets)
-			continue
-		}
+	chosen, rest := divide(due, int(l.tokens))
+	for _, r := range rest {
+		l.suppress(r)
+	}
+	for _, r := range chosen {
 		l.tokens--
-		l.emit(r)
+		l.emit(&r.Record)
 	}
-	if l.suppressed > 0 && now.Sub(l.told) >= time.Minute {
-		l.cfg.Log.Warn("more packets were denied by policies than are logged", "packets", l.suppressed)
-		l.suppressed, l.told = 0, now
+	l.tellSuppressed(now)
+}
+
+// divide chooses at most n lines, which it returns in order of time, and the others. Each share has
+// the same number, but what one does not use the others have.
+func divide(shares map[string][]*line, n int) (chosen, rest []*line) {
+	inOrder := func(a, b *line) int {
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.String(), b.String()))
 	}
+	bySize := slices.SortedFunc(maps.Values(shares), func(a, b []*line) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a[0].share, b[0].share))
+	})
+	for i, lines := range bySize {
+		slices.SortFunc(lines, inOrder)
+		left := len(bySize) - i
+		share := min((n+left-1)/left, len(lines))
+		chosen, rest = append(chosen, lines[:share]...), append(rest, lines[share:]...)
+		n -= share
+	}
+	slices.SortFunc(chosen, inOrder)
+	return chosen, rest
+}
+
+// tellSuppressed says, once a minute at most, how many packets have no line, and which Pod has
+// the most of them.
+func (l *Log) tellSuppressed(now time.Time) {
+	if len(l.suppressed) == 0 || now.Sub(l.told) < time.Minute {
+		return
+	}
+	packets, most := 0, ""
+	for share, n := range l.suppressed {
+		packets += n
+		if cmp.Or(cmp.Compare(n, l.suppressed[most]), cmp.Compare(share, most)) > 0 {
+			most = share
+		}
+	}
+	attrs := []any{"packets", packets}
+	if most != "" {
+		attrs = append(attrs, "pod", most, "podPackets", l.suppressed[most])
+	}
+	l.cfg.Log.Warn("more packets were denied by policies than are logged", attrs...)
+	clear(l.suppressed)
+	l.told = now
 }
 
 // emit writes a line, keeps it and passes it to the followers.

@@ -252,6 +252,57 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// TestShares: a Pod that is denied a lot hides no other one, and the log says which one it is.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lines := newTest(Config{PerSecond: 5, Keep: 1000})
+		stop := run(t, l)
+		const scan, seconds = 1500, 20 // ports of each second
+		in := "test deny in in-77: NetworkPolicy shop/web"
+		for range seconds {
+			for port := range uint16(scan) {
+				l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, port))
+			}
+			l.observe(time.Now(), prefix, ipv4("10.244.1.8", "192.0.2.9", tcp, 1000, 443))
+			l.observe(time.Now(), in, ipv4("192.0.2.9", "192.0.2.10", tcp, 1000, 443))
+			time.Sleep(gatherTime)
+		}
+		stop()
+		counts := make(map[string]int)
+		for _, r := range l.Recent() {
+			counts[r.SourcePod] += r.Packets
+		}
+		if counts["pay/db-0"] != seconds || counts[""] != seconds {
+			t.Errorf("%d packets of a Pod and %d of another client have lines, want %d of each", counts["pay/db-0"], counts[""], seconds)
+		}
+		if n := counts["shop/web-1"]; n < 2*seconds || l.Stats().Lines > 5*seconds+10 {
+			t.Errorf("%d packets of the Pod with the most have lines, of %d in all; want the rest of 5 a second", n, l.Stats().Lines)
+		}
+		if len(l.gathered) > 0 || len(l.shares) > 0 {
+			t.Errorf("%d lines, %d shares at the end, want none", len(l.gathered), len(l.shares))
+		}
+		if !strings.Contains(lines.String(), `msg="more packets were denied by policies than are logged" packets=`) ||
+			!strings.Contains(lines.String(), " pod=shop/web-1 podPackets=") {
+			t.Errorf("the log does not say which Pod is denied a lot:\n%.2000s", lines)
+		}
+	})
+}
+
+// TestLatePackets: packets of an address whose Pod has just ended have no line, unless a policy denies them.
+func TestLatePackets(t *testing.T) {
+	t.Parallel()
+	l, lines := newTest(Config{Ended: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.244.1.9") }})
+	now := time.Now()
+	for _, prefix := range []string{"test unknown in unknown: no Pod", "test unknown out unknown: no Pod", "test deny in in-77: closed"} {
+		l.observe(now, prefix, ipv4("10.244.1.9", "10.244.1.10", tcp, 80, 1))
+		l.observe(now, prefix, ipv4("10.244.1.10", "10.244.1.9", tcp, 2, 80))
+	}
+	l.flush(now.Add(gatherTime))
+	if s := l.Stats(); s.Late != 2 || s.Lines != 4 || s.Suppressed != 0 {
+		t.Errorf("Stats() = %+v, want 2 packets late, and 4 lines:\n%s", s, lines)
+	}
+}
+
 // get requests the page and returns a reader of its lines.
 func get(t *testing.T, server *httptest.Server, query string) *bufio.Scanner {
 	t.Helper()

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"strconv"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
 // Numbers of protocols and of IPv6 extension headers (IANA, Protocol Numbers).
@@ -25,6 +27,14 @@ type packet struct {
 	from, to         netip.Addr
 	protocol         uint8
 	fromPort, toPort uint16 // 0 if there are none
+}
+
+// subject returns the address of the end that a rule for a direction is about.
+func (p *packet) subject(d ruleset.Direction) netip.Addr {
+	if d == ruleset.Egress {
+		return p.from
+	}
+	return p.to
 }
 
 // parsePacket reads the headers of a packet (RFC 791, RFC 8200). It reports whether the

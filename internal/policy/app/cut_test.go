@@ -12,6 +12,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/policy/flows"
 	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
@@ -55,8 +56,8 @@ func (w *world) cut(servers ...string) (some []string) {
 			Client:   netip.MustParseAddrPort("10.0.0.1:40000"), Server: netip.MustParseAddrPort(s),
 		})
 	}
-	for _, i := range w.worker.denied(all) {
-		some = append(some, servers[i])
+	for _, d := range w.worker.denied(all) {
+		some = append(some, servers[d.Flow])
 	}
 	return some
 }
@@ -123,5 +124,30 @@ func TestCutAfterRestart(t *testing.T) {
 		if got, want := w.cut(api, mail), []string{mail}; !slices.Equal(got, want) {
 			t.Errorf("the flows to %q are cut, want %q", got, want)
 		}
+	})
+}
+
+// TestCutShares verifies that a flow that is cut is of the share of the Namespace whose policy denies it.
+func TestCutShares(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		client := webPod("u2")
+		client.Key = cluster.Key{Namespace: "pay", Name: "client"}
+		client.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+		w.load(webPod("u1"), &cluster.Namespace{Name: "pay"}, client)
+		w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
+		synctest.Wait()
+		flow := ruleset.Flow{
+			Protocol: ruleset.TCP, Client: netip.MustParseAddrPort("10.0.0.2:40000"), Server: netip.MustParseAddrPort("10.0.0.1:80"),
+		}
+		expect := func(share string) {
+			t.Helper()
+			if got, want := w.worker.denied([]ruleset.Flow{flow}), []flows.Denial{{Share: share}}; !slices.Equal(got, want) {
+				t.Errorf("denied(%v) = %+v, want %+v", flow, got, want)
+			}
+		}
+		expect("shop") // closed for ingress
+		w.load(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "pay", Name: "closed"}, Egress: true})
+		expect("pay")
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/cni"
+	"portolan.dev/portolan/internal/policy/flows"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/ruleset"
@@ -308,9 +309,8 @@ func (w *worker) lookAtAddresses() {
 	}
 }
 
-// denied returns those of some flows that the policies do not allow, by their places. What the node
-// sends itself is not judged.
-func (w *worker) denied(all []ruleset.Flow) (some []int) {
+// denied returns those of some flows that the policies do not allow. What the node sends itself is not judged.
+func (w *worker) denied(all []ruleset.Flow) (denials []flows.Denial) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if !w.judges {
@@ -318,11 +318,17 @@ func (w *worker) denied(all []ruleset.Flow) (some []int) {
 	}
 	for i, f := range all {
 		verdict := w.judge(f, w.resolved)
-		if !verdict.Allowed && verdict.Denial.Reason != ruleset.ReasonNoPod { // what is of no Pod is forgotten when it ends
-			some = append(some, i)
+		if verdict.Allowed || verdict.Denial.Reason == ruleset.ReasonNoPod { // what is of no Pod is forgotten when it ends
+			continue
 		}
+		pod := f.Client.Addr()
+		if verdict.Denial.Direction == ruleset.Ingress {
+			pod = f.Server.Addr()
+		}
+		owner, _ := w.compiler.Owner(pod)
+		denials = append(denials, flows.Denial{Flow: i, Share: owner.Namespace})
 	}
-	return some
+	return denials
 }
 
 // judge returns the verdict about a flow. The caller must hold mu, or be the goroutine of run.

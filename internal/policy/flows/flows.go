@@ -10,7 +10,6 @@ package flows
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -22,9 +21,9 @@ import (
 
 // Config configures a Cutter.
 type Config struct {
-	// Denied returns those of some flows that the present policies do not allow, by their places. There
-	// is at least one flow, and some is not kept.
-	Denied func([]ruleset.Flow) []int
+	// Denied returns those of some flows that the present policies do not allow. There is at least one flow,
+	// and the slice is not kept.
+	Denied func([]ruleset.Flow) []Denial
 	// IsPod reports whether a Pod of the node has an address: others' flows are not judged. It is cheap,
 	// and safe for concurrent use; nil is true.
 	IsPod func(netip.Addr) bool
@@ -33,11 +32,20 @@ type Config struct {
 	Cut, Uncut func([]ruleset.Flow) error
 	CutTime    time.Duration
 	// Full is wrapped by Cut's error if the kernel has no room for the flows. Then their entries are deleted
-	// all the same: that ends all but those whose server may begin flows to the client.
+	// all the same, as are those of a share that is full: that ends all but those whose server may begin flows
+	// to the client.
 	Full error
 	// Passed is told of each pass, by the goroutine of Run; nil if nobody wants to know.
 	Passed func(Pass)
 	Log    *slog.Logger
+}
+
+// Denial is a flow that policies do not allow.
+type Denial struct {
+	Flow int // its place
+	// Share is the Namespace of the Pod whose policies deny it: of the flows that the kernel drops, each has a
+	// share.
+	Share string
 }
 
 // Pass is one look at all entries.
@@ -62,8 +70,9 @@ type Cutter struct {
 	cfg     Config
 	changed chan struct{}
 	open    func() (table, error)
-	// held are the flows that the kernel drops, and until when. Of Run alone.
-	held map[ruleset.Flow]time.Time
+	// held are the flows that the kernel drops, and shares how many of them each share has. Of Run alone.
+	held   map[ruleset.Flow]hold
+	shares map[string]int
 	forgetting
 }
 
@@ -85,7 +94,8 @@ func New(cfg Config) *Cutter {
 	return &Cutter{
 		cfg:     cfg,
 		changed: make(chan struct{}, 1),
-		held:    make(map[ruleset.Flow]time.Time),
+		held:    make(map[ruleset.Flow]hold),
+		shares:  make(map[string]int),
 		open:    func() (table, error) { return ctnetlink.Open() },
 	}
 }
@@ -164,14 +174,15 @@ const together = 512
 
 // cut ends the flows of a family that are not allowed, and counts them.
 func (c *Cutter) cut(t table, family ctnetlink.Family, p *Pass) error {
-	var some, denied []ruleset.Flow
-	var identities, gone []ctnetlink.Identity // of some and denied
+	var some []ruleset.Flow
+	var identities []ctnetlink.Identity // of some
+	var all []denied
 	judge := func() {
 		if len(some) == 0 {
 			return
 		}
-		for _, i := range c.cfg.Denied(some) {
-			denied, gone = append(denied, some[i]), append(gone, identities[i])
+		for _, d := range c.cfg.Denied(some) {
+			all = append(all, denied{some[d.Flow], identities[d.Flow], d.Share})
 		}
 		some, identities = some[:0], identities[:0]
 	}
@@ -188,25 +199,10 @@ func (c *Cutter) cut(t table, family ctnetlink.Family, p *Pass) error {
 	if err != nil && !errors.Is(err, ctnetlink.ErrInterrupted) {
 		return err
 	}
-	if judge(); len(denied) == 0 {
-		return err
-	}
-	for i := 0; i < len(denied); i += maxCut {
-		end := min(i+maxCut, len(denied))
-		failure := c.cfg.Cut(denied[i:end])
-		full := failure != nil && errors.Is(failure, c.cfg.Full)
-		if failure != nil && !full {
-			return fmt.Errorf("cut %d flows: %w", end-i, failure)
-		}
-		deleted, failure := t.Delete(family, gone[i:end])
-		p.Cut += deleted
-		if full {
-			p.Uncut += deleted
-		} else {
-			c.hold(denied[i:end])
-		}
-		if failure != nil {
-			return failure
+	judge()
+	for some := range slices.Chunk(all, maxCut) {
+		if err := c.end(t, family, some, p); err != nil {
+			return err
 		}
 	}
 	return err
@@ -240,51 +236,4 @@ func (c *Cutter) isJudged(e *ctnetlink.Entry) bool {
 
 func flowOf(e *ctnetlink.Entry) ruleset.Flow {
 	return ruleset.Flow{Protocol: ruleset.Protocol(e.Original.Protocol), Client: e.Original.Source, Server: e.Reply.Source}
-}
-
-// maxCut is how many flows are cut with one transaction.
-const maxCut = 4096
-
-// maxHeld bounds the flows that are remembered. Others stay cut until the kernel forgets them.
-const maxHeld = 1 << 16
-
-// hold remembers flows that were cut.
-func (c *Cutter) hold(all []ruleset.Flow) {
-	until := time.Now().Add(c.cfg.CutTime)
-	for _, f := range all {
-		if len(c.held) < maxHeld {
-			c.held[f] = until
-		}
-	}
-}
-
-// release takes back the cut of flows that policies allow again: a client may use a port again.
-func (c *Cutter) release() error {
-	now := time.Now()
-	all := make([]ruleset.Flow, 0, len(c.held))
-	for f, until := range c.held {
-		if now.After(until) {
-			delete(c.held, f)
-			continue
-		}
-		all = append(all, f)
-	}
-	var allowed []ruleset.Flow
-	for some := range slices.Chunk(all, together) {
-		denied := c.cfg.Denied(some)
-		for i, f := range some {
-			if !slices.Contains(denied, i) {
-				allowed = append(allowed, f)
-			}
-		}
-	}
-	for some := range slices.Chunk(allowed, maxCut) {
-		if err := c.cfg.Uncut(some); err != nil {
-			return fmt.Errorf("allow %d flows again: %w", len(some), err)
-		}
-		for _, f := range some {
-			delete(c.held, f)
-		}
-	}
-	return nil
 }

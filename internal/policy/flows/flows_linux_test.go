@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,13 +52,13 @@ func TestCutsDeniedFlows(t *testing.T) {
 	var cut []ruleset.Flow
 	passes := make(chan Pass, 10)
 	c := New(Config{
-		Denied: func(some []ruleset.Flow) (denied []int) {
+		Denied: func(some []ruleset.Flow) (denials []Denial) {
 			for i, f := range some {
 				if f.Server.Port() == 80 {
-					denied = append(denied, i)
+					denials = append(denials, Denial{Flow: i})
 				}
 			}
-			return denied
+			return denials
 		},
 		Cut: func(flows []ruleset.Flow) error {
 			if n := len(tracked(t)); len(cut) == 0 && n != len(made) {
@@ -113,7 +114,7 @@ func TestUncutFlowsStay(t *testing.T) {
 	}
 	failure := errors.New("no room")
 	c := New(Config{
-		Denied: func([]ruleset.Flow) []int { return []int{0} },
+		Denied: func([]ruleset.Flow) []Denial { return []Denial{{Flow: 0}} },
 		Cut:    func([]ruleset.Flow) error { return failure },
 		Log:    slog.New(slog.DiscardHandler),
 	})
@@ -144,7 +145,7 @@ func TestFull(t *testing.T) {
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	c := New(Config{
-		Denied: func([]ruleset.Flow) []int { return []int{0} },
+		Denied: func([]ruleset.Flow) []Denial { return []Denial{{Flow: 0}} },
 		Cut:    func([]ruleset.Flow) error { return fmt.Errorf("table: %w", full) },
 		Full:   full,
 		Passed: func(p Pass) {
@@ -195,15 +196,35 @@ func tracked(t *testing.T) (all []entry) {
 	return all
 }
 
-// TestHeldFlowsAreBounded verifies that flows that were cut take bounded memory.
+// TestHeldFlowsAreBounded verifies that flows that were cut take bounded memory, and that a share is free again
+// when they are let go.
 func TestHeldFlowsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := New(Config{CutTime: time.Hour, Log: slog.New(slog.DiscardHandler)})
-	for i := range 2 * maxHeld {
-		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i >> 16)}), uint16(i))
-		c.hold([]ruleset.Flow{{Protocol: ruleset.TCP, Client: client, Server: at("10.244.2.9:80")}})
+	held := func(share string) (all []ruleset.Flow) {
+		for i := range maxHeld {
+			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, share[0], byte(i >> 16)}), uint16(i))
+			f := ruleset.Flow{Protocol: ruleset.TCP, Client: client, Server: at("10.244.2.9:80")}
+			if c.hold(f, share) {
+				all = append(all, f)
+			}
+		}
+		return all
 	}
-	if n := len(c.held); n != maxHeld {
-		t.Errorf("%d flows are held, want %d", n, maxHeld)
+	all := make(map[string][]ruleset.Flow)
+	for _, share := range []string{"a", "b", "c"} {
+		free := maxHeld - len(c.held)
+		all[share] = held(share)
+		if n := len(all[share]); n != free/2 {
+			t.Errorf("%d flows of share %s are held, want half of the %d that are free", n, share, free)
+		}
+	}
+	c.letGo(all["a"])
+	if n := len(held("a")); n == 0 || len(c.held) > maxHeld {
+		t.Errorf("%d flows of a share that is free again are held, %d in all, want at most %d", n, len(c.held), maxHeld)
+	}
+	c.letGo(slices.Collect(maps.Keys(c.held)))
+	if len(c.held) > 0 || len(c.shares) > 0 {
+		t.Errorf("%d flows and the shares %v are left after all are let go", len(c.held), c.shares)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"testing"
+	"time"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/support/ctnetlink"
@@ -22,8 +23,10 @@ func (all entries) Each(f ctnetlink.Filter, each func(*ctnetlink.Entry)) error {
 	return nil
 }
 
-func (entries) Delete(ctnetlink.Family, []ctnetlink.Identity) (int, error) { return 0, nil }
-func (entries) Close() error                                               { return nil }
+func (entries) Delete(_ ctnetlink.Family, all []ctnetlink.Identity) (int, error) {
+	return len(all), nil
+}
+func (entries) Close() error { return nil }
 
 // newEntries returns n flows, of which one in a hundred is of the Pod.
 func newEntries(n int, pod netip.Addr) (all entries) {
@@ -46,7 +49,7 @@ func TestJudgesOwnFlows(t *testing.T) {
 	asked := 0
 	c := New(Config{
 		IsPod: func(a netip.Addr) bool { return a == pod },
-		Denied: func(all []ruleset.Flow) []int {
+		Denied: func(all []ruleset.Flow) []Denial {
 			asked += len(all)
 			return nil
 		},
@@ -65,13 +68,57 @@ func TestJudgesOwnFlows(t *testing.T) {
 	}
 }
 
+// TestShares verifies that a Namespace whose policy ends more flows than the kernel can be told to drop leaves
+// room for those of others, also if theirs come later, and that all are deleted.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	noisy, quiet := netip.MustParseAddr("10.244.1.7"), netip.MustParseAddr("10.244.1.8")
+	flows := func(pod netip.Addr, n int) (all entries) {
+		for i := range n {
+			var e ctnetlink.Entry
+			e.Original.Source = netip.AddrPortFrom(pod, uint16(i))
+			e.Reply.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i >> 16)}), 80)
+			all = append(all, e)
+		}
+		return all
+	}
+	cut := make(map[netip.Addr]int)
+	c := New(Config{
+		Denied: func(all []ruleset.Flow) (denials []Denial) {
+			for i, f := range all {
+				denials = append(denials, Denial{Flow: i, Share: f.Client.Addr().String()})
+			}
+			return denials
+		},
+		Cut: func(all []ruleset.Flow) error {
+			for _, f := range all {
+				cut[f.Client.Addr()]++
+			}
+			return nil
+		},
+		CutTime: time.Hour, Log: slog.New(slog.DiscardHandler),
+	})
+	const many, few = maxHeld + 1, maxHeld / 8
+	var p Pass
+	if err := c.cut(flows(noisy, many), ctnetlink.IPv4, &p); err != nil || p.Cut != many || p.Uncut != many-maxHeld/2 {
+		t.Errorf("cut: %v, %+v, want %d ended", err, p, many)
+	}
+	p = Pass{}
+	if err := c.cut(flows(quiet, few), ctnetlink.IPv4, &p); err != nil || p.Cut != few || p.Uncut != 0 {
+		t.Errorf("cut: %v, %+v, want %d ended, and all cut", err, p, few)
+	}
+	if cut[noisy] != maxHeld/2 || cut[quiet] != few {
+		t.Errorf("the kernel is told to drop %v flows, want %d and %d", cut, maxHeld/2, few)
+	}
+}
+
 // BenchmarkCut measures a look at 100,000 entries, one in a hundred of the node's Pods.
 func BenchmarkCut(b *testing.B) {
 	pod := netip.MustParseAddr("10.244.1.7")
 	all := newEntries(100_000, pod)
 	c := New(Config{
 		IsPod:  func(a netip.Addr) bool { return a == pod },
-		Denied: func([]ruleset.Flow) []int { return nil },
+		Denied: func([]ruleset.Flow) []Denial { return nil },
 		Log:    slog.New(slog.DiscardHandler),
 	})
 	b.ReportAllocs()

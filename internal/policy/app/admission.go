@@ -3,10 +3,10 @@ package app
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/cni"
@@ -20,7 +20,11 @@ type admissions struct {
 	queue   []*request    // guarded by queueMu
 	wake    chan struct{} // has an element if queue has
 
-	attached map[cluster.Key]map[attach.ID][]netip.Addr
+	attached map[cluster.Key]map[attach.ID]cni.Attachment
+	// absent are attachments that have no Pod in the model, and since when.
+	absent map[attach.ID]time.Time
+	// ending are goroutines that end attachments.
+	ending sync.WaitGroup
 	// bridges are those with their settings that were warned of.
 	bridges map[string]struct{}
 	// waiting are Pods that are not judged by their policies yet.
@@ -39,8 +43,8 @@ func (r *request) isRelease() bool { return len(r.ended) > 0 }
 
 func newAdmissions() admissions {
 	return admissions{
-		wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID][]netip.Addr),
-		bridges: make(map[string]struct{}),
+		wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID]cni.Attachment),
+		absent: make(map[attach.ID]time.Time), bridges: make(map[string]struct{}),
 	}
 }
 
@@ -142,9 +146,9 @@ func (w *worker) takeAll() {
 func (w *worker) attach(a cni.Attachment) {
 	key := podOf(&a)
 	if w.attached[key] == nil {
-		w.attached[key] = make(map[attach.ID][]netip.Addr)
+		w.attached[key] = make(map[attach.ID]cni.Attachment)
 	}
-	w.attached[key][a.ID] = a.Addresses
+	w.attached[key][a.ID] = a
 	w.setLocal(key)
 	w.warnOfBridges(a.Addresses)
 }
@@ -179,6 +183,7 @@ func (w *worker) attachRecorded() {
 func (w *worker) detach(a *cni.Attachment) {
 	key := podOf(a)
 	delete(w.attached[key], a.ID)
+	delete(w.absent, a.ID)
 	w.setLocal(key)
 }
 
@@ -191,7 +196,11 @@ func (w *worker) setLocal(key cluster.Key) {
 		w.compiler.ForgetLocal(key)
 		return
 	}
-	w.compiler.SetLocal(key, slices.Concat(slices.Collect(maps.Values(w.attached[key]))...))
+	var addrs []netip.Addr
+	for _, a := range w.attached[key] {
+		addrs = append(addrs, a.Addresses...)
+	}
+	w.compiler.SetLocal(key, addrs)
 }
 
 // answer answers the requests that the kernel has the rules for.

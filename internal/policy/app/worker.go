@@ -93,6 +93,7 @@ func (w *worker) run(ctx context.Context, owned, ending <-chan struct{}) error {
 	feed := w.cfg.Store.Subscribe()
 	defer feed.Close()
 	defer w.programmer.Close()
+	defer w.ending.Wait()
 	w.lookAtAddresses()
 	look := time.NewTicker(addressInterval)
 	defer look.Stop()
@@ -110,6 +111,7 @@ func (w *worker) run(ctx context.Context, owned, ending <-chan struct{}) error {
 			w.takeAll()
 		case <-look.C:
 			w.lookAtAddresses()
+			w.endLost(ctx)
 			continue
 		case <-w.programmer.Due():
 		}

@@ -58,7 +58,10 @@ func (g *gate) Admit(ctx context.Context, a cni.Attachment) error {
 	return nil
 }
 
-func (g *gate) Release(_ context.Context, ended []cni.Attachment) error {
+func (g *gate) Release(ctx context.Context, ended []cni.Attachment) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	pods := names(ended)
 	slices.Sort(pods)
 	g.note("release " + strings.Join(pods, " "))
@@ -383,6 +386,32 @@ func TestPluginGone(t *testing.T) {
 	if all := a.Registry().All(); len(all) > 0 {
 		t.Errorf("attachments %+v, want none", all)
 	}
+}
+
+// TestReleaseCompletes: what ends is released although the plugin that says so does not wait: it says so once.
+func TestReleaseCompletes(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	r, err := cni.OpenRegistry(t.TempDir(), g, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, pod := range []string{"web", "db"} {
+		a := cni.Attachment{Sandbox: request(attach.Admit, pod).Sandbox, Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.7")}}
+		if err := r.Admit(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		release := func() error { return r.Release(gone, a.ID) }
+		if pod == "db" {
+			release = func() error { return r.Collect(gone, "pods", nil) }
+		}
+		if err := release(); err != nil {
+			t.Errorf("release of %s: %v", pod, err)
+		}
+	}
+	wantCalls(t, g, "admit web", "release web", "admit db", "release db")
 }
 
 // TestEndOfAgent: requests in progress get their answers, or are told, when the agent ends.

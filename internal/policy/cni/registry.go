@@ -29,7 +29,7 @@ type record struct {
 	Attachment
 }
 
-// releaseTime is how long a Gate may take for what follows an error or precedes an answer.
+// releaseTime is how long a Gate may take for the end of attachments.
 const releaseTime = 5 * time.Second
 
 // Registry is the attachments of a node. Its methods are safe for concurrent use.
@@ -143,10 +143,7 @@ func (r *Registry) Admit(ctx context.Context, a Attachment) error {
 	r.mu.Lock()
 	r.forget(e)
 	r.mu.Unlock()
-	// The Gate is told of the end although ctx may be done.
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
-	defer cancel()
-	if err := r.release(clean, e); err != nil {
+	if err := r.release(ctx, e); err != nil {
 		r.log.Warn("an attachment that was not admitted is not released", "pod", a.Pod(), "err", err)
 	}
 	return err
@@ -185,8 +182,8 @@ func (r *Registry) end(ctx context.Context, all ...*entry) error {
 	return r.release(ctx, all...)
 }
 
-// release removes the records of entries that are no longer in the map, and tells the Gate once. The caller has
-// the entries' locks.
+// release removes the records of entries that are no longer in the map, and tells the Gate once, although ctx may
+// be done. The caller has the entries' locks.
 func (r *Registry) release(ctx context.Context, all ...*entry) error {
 	var ended []Attachment
 	r.mu.Lock()
@@ -207,6 +204,8 @@ func (r *Registry) release(ctx context.Context, all ...*entry) error {
 	if len(ended) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
 	return r.gate.Release(ctx, ended)
 }
 

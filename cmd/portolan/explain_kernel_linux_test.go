@@ -118,9 +118,13 @@ func TestExplainPolicyKernel(t *testing.T) {
 			[]string{"denied: pod shop/job", agrees, "status 1\n"}, "differs",
 		},
 		{
+			"an address of the node's Pods that none has", explain("shop/web", "10.244.1.77:80", "--kernel"),
+			[]string{"denied: pod shop/web", "ingress on node n1: denied: no Pod has 10.244.1.77, which is in ", agrees, "status 1\n"}, "differs",
+		},
+		{
 			"another node", "sed 's/nodeName: n1/nodeName: n2/' " + policyManifests + "/shop.yaml >$PWD/n2.yaml; " +
 				explain("shop/web", "shop/db:5432", "--kernel --manifests $PWD/n2.yaml") + "; rm n2.yaml",
-			[]string{"    kernel: not read: this is node n1, and the Pod is on node n2\n", "status 0\n"}, agrees,
+			[]string{"    kernel: not read: this is node n1, and node n2 judges it\n", "status 0\n"}, agrees,
 		},
 		{
 			"no table", "unshare --net " + explain("shop/web", "shop/db:5432", "--kernel"),
@@ -150,6 +154,28 @@ func TestExplainPolicyKernel(t *testing.T) {
 		}
 		if strings.Contains(got, c.lacks) {
 			t.Errorf("%s: %s\n%s\nhas %q", c.claim, c.script, got, c.lacks)
+		}
+	}
+}
+
+// TestExplainResolved: of an address that an answer of DNS allows, explain --to gives the rule and the name.
+func TestExplainResolved(t *testing.T) {
+	t.Parallel()
+	p := startResolved(t, "")
+	config := p.cmd.Args[len(p.cmd.Args)-1]
+	for to, want := range map[string][]string{
+		"192.0.2.2:443": {
+			"egress of the client: allowed: spec.egress[0] of NetworkPolicy shop/job allows it, as an address of *.example.org\n",
+			"    kernel: agrees: DNS answered with the address, which counts for ", "status 0\n",
+		},
+		"192.0.2.9:443": {"denied: pod shop/job", "    kernel: agrees\n", "status 1\n"},
+	} {
+		script := fmt.Sprintf("portolan explain shop/job --to %s --kernel --config %s; echo status $?", to, config)
+		got := inNetwork(t, p, "sh", "-c", script)
+		for _, text := range want {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s\n%s\nlacks %q", script, got, text)
+			}
 		}
 	}
 }

@@ -206,6 +206,25 @@ func wantResolved(t *testing.T, setting string, timeout time.Duration, addresses
 // kernel was given.
 func resolvedAfterQuery(t *testing.T, setting string) (longest time.Duration, addresses int) {
 	t.Helper()
+	rules := inNetwork(t, startResolved(t, setting), "nft", "list", "table", "inet", "portolan-policy")
+	for _, match := range regexp.MustCompile(`192\.0\.2\.\d timeout (\w+)`).FindAllStringSubmatch(rules, -1) {
+		d, err := time.ParseDuration(match[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, d)
+		addresses++
+	}
+	if addresses == 0 {
+		t.Errorf("the kernel has no addresses of the name:\n%s", rules)
+	}
+	return longest, addresses
+}
+
+// startResolved starts an agent that answers DNS with settings of the section domains, and has the Pod shop/job
+// ask it for www.example.org, which a policy has, with the addresses 192.0.2.1 to 192.0.2.3.
+func startResolved(t *testing.T, setting string) *process {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("a network of its own needs root")
 	}
@@ -236,17 +255,5 @@ policy: {cni: {socket: %q}, domains: {%s}}
 		})
 		return err
 	})
-	rules := inNetwork(t, p, "nft", "list", "table", "inet", "portolan-policy")
-	for _, match := range regexp.MustCompile(`192\.0\.2\.\d timeout (\w+)`).FindAllStringSubmatch(rules, -1) {
-		d, err := time.ParseDuration(match[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		longest = max(longest, d)
-		addresses++
-	}
-	if addresses == 0 {
-		t.Errorf("the kernel has no addresses of %s:\n%s", name, rules)
-	}
-	return longest, addresses
+	return p
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"slices"
 
 	"portolan.dev/portolan/internal/config"
@@ -89,5 +90,9 @@ func kernelJudge(c *config.Config, asked bool) (*connection.KernelJudge, error) 
 		}
 		return v, err
 	}
-	return &connection.KernelJudge{Node: node, Judge: judge}, nil
+	isOwn := func(addr netip.Addr) bool {
+		own, err := hostaddrs.All()
+		return err == nil && slices.Contains(own, addr)
+	}
+	return &connection.KernelJudge{Node: node, Judge: judge, IsOwn: isOwn}, nil
 }

@@ -18,7 +18,7 @@ func (i *Inspector) proxySettings() *connection.Settings {
 	p := &i.compiled.Proxy
 	return &connection.Settings{
 		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: p.Table.Pods, PodCIDRs: p.PodCIDRs,
-		Choice: p.Choice, Resolvers: i.resolvers(),
+		Choice: p.Choice, PodRanges: i.compiled.Policy.PodRanges, Resolvers: i.resolvers(),
 	}
 }
 

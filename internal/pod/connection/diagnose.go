@@ -519,6 +519,10 @@ func (x *explainer) denied(u *Use) {
 	if u.Egress != nil && !u.Egress.Allowed {
 		by = u.Egress
 	}
+	if by.node != "" {
+		x.add("no-pod", by.Cure, "%s: the node drops packets to and from it", by.Why)
+		return
+	}
 	if strings.HasPrefix(by.Policy, "Cluster") {
 		x.add(
 			"cluster-network-policy",

@@ -1,7 +1,6 @@
 package connection
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -34,6 +33,8 @@ type Ruling struct {
 	Audit []string `json:"audit,omitempty"`
 	// Kernel is what the node's kernel does; nil if it was not to be asked, or judges no such packet.
 	Kernel *KernelRuling `json:"kernel,omitempty"`
+	// node is the one that denies packets of an address that no Pod has; empty if it is no such address.
+	node string
 	// byAddress: an ipBlock may allow it, and the client's address is not known.
 	byAddress bool
 }
@@ -43,31 +44,6 @@ type Nearest struct {
 	Policy   string `json:"policy"`
 	Rule     string `json:"rule"`
 	Mismatch string `json:"mismatch"`
-}
-
-// KernelRuling compares what the kernel of a node does with the first packet of a connection with a Ruling.
-type KernelRuling struct {
-	// Result is KernelAgrees, KernelDiffers or KernelNotRead.
-	Result string `json:"result"`
-	// Why is what the kernel does instead, or why that is not known, in a clause; empty if it agrees.
-	Why string `json:"why,omitempty"`
-}
-
-// The results of a KernelRuling.
-const (
-	KernelAgrees  = "agrees"
-	KernelDiffers = "differs"
-	KernelNotRead = "not read"
-)
-
-// KernelJudge judges connections by the policies in the kernel of a node.
-type KernelJudge struct {
-	// Node is the node whose kernel it is; empty if it is any.
-	Node string
-	// Judge returns what the kernel does in one direction with the first packet of a connection, after its
-	// destination is translated; ToNode of the packet is not set. Its error says, for users, why that is not
-	// known.
-	Judge func(ruleset.Direction, ruleset.Packet) (ruleset.Verdict, error)
 }
 
 // The verdicts on a connection. Some: some of its endpoints may be reached.
@@ -89,19 +65,27 @@ type flow struct {
 
 // judge returns the rulings on a connection to an endpoint, nil for the ingress of what is no Pod.
 func (x *explainer) judge(f *flow) (out, in *Ruling) {
-	if f.from.Namespace != "" {
-		v := x.set().Egress(f.from, f.to, f.port, f.virtual...)
-		out = x.rulingOf(f, &v, ruleset.Egress)
-		out.Kernel = x.kernelRuling(f, ruleset.Egress, out.Allowed)
+	if vacant, ok := x.vacancyOf(f.from, f.to); ok {
+		out = x.vacancyRuling(f, ruleset.Egress, &vacant)
+	} else if f.from.Namespace != "" {
+		out = x.egress(f)
 	}
-	if f.to.Namespace != "" {
-		v := x.set().Ingress(f.to, f.source, f.port)
-		in = x.rulingOf(f, &v, ruleset.Ingress)
-		in.Kernel = x.kernelRuling(f, ruleset.Ingress, in.Allowed)
-		in.byAddress = x.Client.Place == Outside && f.source == f.from && len(f.from.Addrs) == 0 &&
-			v.Rule.Policy != nil && len(v.Rule.Policy.IngressRules[v.Rule.Rule].Peers) > 0
+	if vacant, ok := x.vacancyOf(f.to, f.source); ok {
+		in = x.vacancyRuling(f, ruleset.Ingress, &vacant)
+	} else if f.to.Namespace != "" {
+		in = x.ingress(f)
 	}
 	return out, in
+}
+
+// ingress returns the ruling on the ingress of a Pod.
+func (x *explainer) ingress(f *flow) *Ruling {
+	v := x.set().Ingress(f.to, f.source, f.port)
+	r := x.rulingOf(f, &v, ruleset.Ingress)
+	r.Kernel = x.compare(x.askKernel(f, ruleset.Ingress, f.to), r.Allowed)
+	r.byAddress = x.Client.Place == Outside && f.source == f.from && len(f.from.Addrs) == 0 &&
+		v.Rule.Policy != nil && len(v.Rule.Policy.IngressRules[v.Rule.Rule].Peers) > 0
+	return r
 }
 
 // dependsOnAddress reports whether the verdict on an endpoint depends on the address of a client outside,
@@ -289,49 +273,6 @@ func selecting(e *semantics.End) string {
 	)
 }
 
-// kernelRuling compares the kernel of the node that judges a direction with the model, which allows the
-// connection or does not. It returns nil if that kernel was not to be asked, or judges no such packet: what
-// Pods in the network of their node send, and what a node sends to its own Pods.
-func (x *explainer) kernelRuling(f *flow, d ruleset.Direction, allowed bool) *KernelRuling {
-	own, source := f.from, f.from
-	if d == ruleset.Ingress {
-		own, source = f.to, f.source
-	}
-	unread := func(format string, args ...any) *KernelRuling {
-		return &KernelRuling{Result: KernelNotRead, Why: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case x.Judge == nil || own.HostNetwork || d == ruleset.Ingress && source.IsNode() && source.Node == own.Node:
-		return nil
-	case own.Node == "":
-		return unread("the Pod is on no node")
-	case x.Judge.Node != "" && own.Node != x.Judge.Node:
-		return unread("this is node %s, and the Pod is on node %s", x.Judge.Node, own.Node)
-	case len(source.Addrs) == 0 || len(f.to.Addrs) == 0:
-		return unread("the addresses are not known")
-	}
-	v, err := x.Judge.Judge(d, ruleset.Packet{
-		Source: source.Addrs[0], Destination: f.to.Addrs[0], DestinationPort: f.port.Number,
-		Protocol: map[cluster.Protocol]ruleset.Protocol{
-			cluster.TCP: ruleset.TCP, cluster.UDP: ruleset.UDP, cluster.SCTP: ruleset.SCTP,
-		}[f.port.Protocol],
-	})
-	switch {
-	case err != nil:
-		return unread("%s", err)
-	case v.Allowed == allowed:
-		return &KernelRuling{Result: KernelAgrees}
-	}
-	r := &KernelRuling{Result: KernelDiffers, Why: "it lets the packet pass"}
-	if !v.Allowed {
-		r.Why = "it drops the packet: " + cmp.Or(v.Denial.Reason, "a rule of chain "+v.Denial.Chain)
-	}
-	x.add("kernel-differs",
-		"run the command again, in case a change was on its way; then look at the log of portolan node on node "+own.Node,
-		"the kernel of node %s differs from the model: %s", own.Node, r.Why)
-	return r
-}
-
 // verdict returns the verdict on all endpoints that were judged; empty if none was.
 func (e *Explanation) verdict() (verdict string) {
 	for i := range e.Attempts {
@@ -347,17 +288,6 @@ func (e *Explanation) verdict() (verdict string) {
 		}
 	}
 	return verdict
-}
-
-// kernelDiffers reports whether a kernel that was read differs from a Ruling.
-func (e *Explanation) kernelDiffers() bool {
-	return slices.ContainsFunc(e.Attempts, func(a Attempt) bool {
-		return slices.ContainsFunc(a.Endpoints, func(u Use) bool { return u.Egress.differs() || u.Ingress.differs() })
-	})
-}
-
-func (r *Ruling) differs() bool {
-	return r != nil && r.Kernel != nil && r.Kernel.Result == KernelDiffers
 }
 
 // verdict returns the verdict on an endpoint; empty if it was not judged.

@@ -5,9 +5,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/proxy/frontend"
@@ -141,7 +144,7 @@ func TestKernelRuling(t *testing.T) {
 			if err := e.WriteVerdict(&b); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(b.String(), test.text) || !strings.Contains(b.String(), "kernel: not read: this is node n1, and the Pod is on node n2\n") {
+			if !strings.Contains(b.String(), test.text) || !strings.Contains(b.String(), "kernel: not read: this is node n1, and node n2 judges it\n") {
 				t.Errorf("WriteVerdict prints %s, want %q, and that another node judges the egress", b.String(), test.text)
 			}
 			if got := e.Attempts[0].Endpoints[0].Ingress.Kernel; *got != test.want {
@@ -223,5 +226,133 @@ func TestVerdictOfUnknownClients(t *testing.T) {
 					claim, e.Verdict, e.Outcome, e.IsAllowed(), test.verdict, test.outcome, allowed)
 			}
 		}
+	}
+}
+
+// TestVacancy checks what is said of an address of a node's Pod range that no Pod has: its node drops packets
+// from and to it, of which the kernel there is asked.
+func TestVacancy(t *testing.T) {
+	t.Parallel()
+	const drops = "no Pod has 10.244.1.77, which is in the Pod range 10.244.1.0/24 of node n1"
+	vacant, web := netip.MustParseAddr("10.244.1.77"), netip.MustParseAddr("10.244.2.2")
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}
+	noPod := ruleset.Verdict{Denial: ruleset.Denial{Reason: ruleset.ReasonNoPod}}
+	for claim, test := range map[string]struct {
+		client            Client
+		host              string
+		settings          Settings
+		finished          bool
+		verdict           ruleset.Verdict
+		own               bool
+		want, text, lacks string
+	}{
+		"a destination": {
+			Client{}, "10.244.1.77", Settings{}, false, noPod, false, Denied,
+			"  ingress on node n1: denied: " + drops + "\n    kernel: agrees\n", "differs",
+		},
+		"a source": {
+			Client{Place: AtPodAddress, Addr: vacant, Node: "n1"}, "10.244.2.2", Settings{}, false, noPod, false, Denied,
+			"  egress on node n1: denied: " + drops + "\n    kernel: agrees\n", "differs",
+		},
+		"the kernel has a Pod there": {
+			Client{}, "10.244.1.77", Settings{}, false, ruleset.Verdict{Allowed: true}, false, Denied,
+			"    kernel: differs: it lets the packet pass\n", "agrees",
+		},
+		"the Pod has finished":       {Client{}, "10.244.1.77", Settings{}, true, noPod, false, "", "timeout: ", "allowed"},
+		"an address of the node":     {Client{}, "10.244.1.77", Settings{}, false, noPod, true, Allowed, "allowed: ", drops},
+		"from its own node":          {Client{Place: OnNode, Node: "n1"}, "10.244.1.77", Settings{}, false, noPod, false, "", "not known: ", drops},
+		"another range by policies":  {Client{}, "10.244.1.77", Settings{PodRanges: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}, false, noPod, false, Allowed, "allowed: ", drops},
+		"the range by policies only": {Client{}, "10.9.0.1", Settings{PodRanges: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}, false, noPod, false, Denied, "in the Pod range 10.9.0.0/16 of node n1\n", "allowed: no Pod"},
+		"outside of all ranges":      {Client{}, "10.9.0.1", Settings{}, false, noPod, false, Allowed, "allowed: ", "no Pod has 10.9.0.1, which"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			store := policyStore()
+			store.Update(func(tx *cluster.Tx) {
+				tx.Put(&cluster.Node{Name: "n1", PodCIDRs: ranges})
+				if test.finished {
+					tx.Put(&cluster.Pod{
+						Key: cluster.Key{Namespace: "shop", Name: "job"}, Node: "n1", IPs: []netip.Addr{vacant}, Finished: true,
+						Spec: &cluster.PodSpec{},
+					})
+				}
+			})
+			judge := &KernelJudge{
+				Node:  "n1",
+				IsOwn: func(netip.Addr) bool { return test.own },
+				Judge: func(_ ruleset.Direction, p ruleset.Packet) (ruleset.Verdict, error) {
+					if p.Source == web && p.Destination == vacant || p.Source == vacant && p.Destination == web ||
+						test.settings.PodRanges != nil {
+						return test.verdict, nil
+					}
+					return ruleset.Verdict{}, errors.New("asked of another packet")
+				},
+			}
+			target := Target{Host: test.host, Port: "5432", Protocol: frontend.TCP}
+			e := explained(store, Request{Client: test.client, Target: target, Judge: judge, Settings: &test.settings})
+			var b strings.Builder
+			if err := e.WriteVerdict(&b); err != nil {
+				t.Fatal(err)
+			}
+			if e.Verdict != test.want || !strings.Contains(b.String(), test.text) || strings.Contains(b.String(), test.lacks) {
+				t.Errorf("verdict %q, want %q, and %q without %q in\n%s", e.Verdict, test.want, test.text, test.lacks, b.String())
+			}
+		})
+	}
+}
+
+// TestDomains checks what is said of an address that a rule by domain name may allow: the kernel says whether
+// an answer of DNS had it.
+func TestDomains(t *testing.T) {
+	t.Parallel()
+	none := ruleset.Verdict{Denial: ruleset.Denial{Reason: "no rule"}}
+	dns := &explain.Explanation{
+		Outcome: "found", Records: []dnswire.Record{{Name: "api.example.com.", Type: "A", Data: "203.0.113.9"}},
+	}
+	for claim, test := range map[string]struct {
+		verdict     ruleset.Verdict
+		err         error
+		want, lacks string
+		allowed     bool
+	}{
+		"the name, before a Pod asks for it": {
+			none, nil, "    kernel: agrees: it gets the address when a Pod of the node looks the name up\n", "as an address", true,
+		},
+		"the kernel has it": {
+			ruleset.Verdict{Allowed: true, Resolved: 90 * time.Second}, nil,
+			"spec.egress[0] of NetworkPolicy shop/web allows it, as an address of api.example.com or *.example.org\n" +
+				"    kernel: agrees: DNS answered with the address, which counts for 1m30s more\n", "cure", true,
+		},
+		"the kernel lets it pass otherwise": {ruleset.Verdict{Allowed: true}, nil, "    kernel: differs: it lets the packet pass\n", "note", false},
+		"the kernel does not have it":       {none, nil, "denied: no rule of NetworkPolicy shop/web allows it\n", "note", false},
+		"it is not known": {
+			none, errors.New("no table"),
+			"note: 203.0.113.9 is allowed while a Pod of the node has it from DNS as an address of api.example.com or *.example.org: ",
+			"agrees", false,
+		},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			store := policyStore()
+			store.Update(func(tx *cluster.Tx) {
+				tx.Put(&cluster.NetworkPolicy{
+					Key: cluster.Key{Namespace: "shop", Name: "web"}, Pods: cluster.Selector{Labels: map[string]string{"app": "web"}}, Egress: true,
+					EgressRules: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Domains: []string{"api.example.com", "*.example.org"}}}}},
+				})
+			})
+			judge := &KernelJudge{Judge: func(ruleset.Direction, ruleset.Packet) (ruleset.Verdict, error) { return test.verdict, test.err }}
+			r := Request{Target: Target{Host: "203.0.113.9", Port: "443", Protocol: frontend.TCP}, Judge: judge}
+			if strings.HasPrefix(claim, "the name") {
+				r.DNS, r.Target.Host = dns, "api.example.com"
+			}
+			e := explained(store, r)
+			var b strings.Builder
+			if err := e.WriteVerdict(&b); err != nil {
+				t.Fatal(err)
+			}
+			if e.IsAllowed() != test.allowed || !strings.Contains(b.String(), test.want) || strings.Contains(b.String(), test.lacks) {
+				t.Errorf("allowed %v, want %v, and %q without %q in\n%s", e.IsAllowed(), test.allowed, test.want, test.lacks, b.String())
+			}
+		})
 	}
 }

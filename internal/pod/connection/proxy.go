@@ -27,6 +27,8 @@ type Settings struct {
 	Pods frontend.Pods
 	// PodCIDRs: Pods are recognized by the Node's ranges, not by Pods.
 	PodCIDRs bool
+	// PodRanges are what the Pods of the node have addresses of, for its policies; none are the Node's.
+	PodRanges []netip.Prefix
 	// Resolvers are addresses at which the node agent answers DNS on port 53.
 	Resolvers []netip.Addr
 }

@@ -172,7 +172,7 @@ func (t *try) toResolver() (outcome string) {
 		}
 		// The client's node judges both.
 		f.to = &semantics.End{Addrs: []netip.Addr{t.at.Addr}}
-		u.Egress.Kernel = t.kernelRuling(f, ruleset.Egress, r.Allowed())
+		u.Egress.Kernel = t.compare(t.askKernel(f, ruleset.Egress, from), r.Allowed())
 	}
 	t.attempt.Endpoints = []Use{u}
 	return outcome

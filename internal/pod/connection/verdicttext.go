@@ -142,6 +142,10 @@ func (r *Ruling) write(b *strings.Builder, direction string) {
 	if r.Allowed {
 		verdict = Allowed
 	}
+	if r.node != "" {
+		direction, _, _ = strings.Cut(direction, " ")
+		direction += " on node " + r.node
+	}
 	fmt.Fprintf(b, "  %s: %s: %s\n", direction, verdict, r.Why)
 	if r.Nearest != nil {
 		fmt.Fprintf(b, "    nearest: %s of %s: %s\n", r.Nearest.Rule, r.Nearest.Policy, r.Nearest.Mismatch)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -83,6 +84,8 @@ type judge struct {
 	sets      map[string]shape
 	// registers are those of a rule (linux/netfilter/nf_tables.h, enum nft_registers).
 	registers [unix.NFT_REG32_COUNT * wordSize]byte
+	// resolved is how much longer the element of a set of kind Resolved is there that a rule looked up.
+	resolved time.Duration
 	// logged is what the last rule of the chain that logs says.
 	logged  Prefix
 	verdict ruleset.Verdict
@@ -140,7 +143,7 @@ func (j *judge) judge() error {
 
 // deny enters a rule of a chain that drops the packet.
 func (j *judge) deny(chain, reason string) {
-	j.verdict.Allowed = false
+	j.verdict.Allowed, j.verdict.Resolved = false, 0
 	j.verdict.Denial = ruleset.Denial{Direction: j.direction, Chain: chain, Reason: reason}
 }
 
@@ -215,13 +218,16 @@ var errNoMatch = errors.New("the packet does not match")
 // rule evaluates a rule, and returns its verdict; that to continue if it has none, or does not match.
 func (j *judge) rule(expressions []byte) (v expr.Verdict, err error) {
 	v.Kind = expr.VerdictContinue
-	j.registers = [len(j.registers)]byte{}
+	j.registers, j.resolved = [len(j.registers)]byte{}, 0
 	err = eachExpression(expressions, func(name string, data []byte) (err error) {
 		v, err = j.expression(name, data)
 		return err
 	})
 	if errors.Is(err, errNoMatch) {
 		return expr.Verdict{Kind: expr.VerdictContinue}, nil
+	}
+	if j.resolved > 0 && (v.Kind == expr.VerdictAccept || v.Kind == expr.VerdictGoto) {
+		j.verdict.Resolved = j.resolved
 	}
 	return v, err
 }
@@ -427,7 +433,10 @@ func (j *judge) lookup(e *expr.Lookup) (v expr.Verdict, err error) {
 	}
 	at := nfnetlink.Key{Family: unix.NFPROTO_INET, Table: j.table, Set: e.SetName, Value: string(key)}
 	found, err := nfnetlink.Find(j.socket, at, func(data []byte) error {
-		parts, err := nfnetlink.Attributes(data, unix.NFTA_SET_ELEM_DATA)
+		parts, err := nfnetlink.Attributes(data, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_EXPIRATION)
+		if err == nil && len(parts[1]) == 8 { // milliseconds
+			j.resolved = time.Duration(binary.BigEndian.Uint64(parts[1])) * time.Millisecond
+		}
 		if err == nil && e.IsDestRegSet {
 			v, err = verdictOf(parts[0])
 		}

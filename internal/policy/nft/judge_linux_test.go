@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
+	"time"
 
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
@@ -49,6 +50,7 @@ func TestJudgeEqualsRuleset(t *testing.T) {
 			_, packet.ToNode = map[netip.Addr]bool{nodeInside[0]: true, nodeInside[1]: true}[p.to]
 			want := ruleset.Judge(m, packet, m.isIn)
 			got := w.judged(packet)
+			got.Resolved = 0 // the ruleset does not know times
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("Judge(%+v) = %+v, want %+v; the rules are\n%s", packet, got, want, w.command("list", "table", "inet", nft.DefaultName))
 			}
@@ -122,5 +124,29 @@ func TestJudgeOfOthers(t *testing.T) {
 	packet.Destination = outside[0]
 	if v, err := nft.Judge("", ruleset.Ingress, packet); v.Allowed || err != nil {
 		t.Errorf("with a policy to drop: Judge(%+v) = %+v, %v, want it denied", packet, v, err)
+	}
+}
+
+// TestJudgeResolved checks for how long an address of a domain name lets packets pass.
+func TestJudgeResolved(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	s := rulesettest.NewState()
+	s.PutSet("names-a", ruleset.Set{Kind: ruleset.Resolved, Domains: []string{"api.example.com"}})
+	s.PutChain("out-a", &ruleset.Chain{Direction: ruleset.Egress, Rules: []ruleset.Rule{
+		{Peers: "names-a"}, {Action: ruleset.Deny, Reason: "NetworkPolicy shop/web"},
+	}})
+	s.PutPod(podA[0], ruleset.Pod{Egress: "out-a"})
+	table := w.table()
+	must(t, table.Sync(s))
+	packet := ruleset.Packet{Source: podA[0], Destination: outside[0], Protocol: ruleset.TCP, DestinationPort: 443}
+	if v, err := nft.Judge("", ruleset.Egress, packet); v.Allowed || v.Resolved != 0 || err != nil {
+		t.Errorf("before an answer: Judge(%+v) = %+v, %v, want it denied", packet, v, err)
+	}
+	must(t, table.AddResolved("names-a", outside[:1], time.Hour))
+	if v, err := nft.Judge("", ruleset.Egress, packet); !v.Allowed || v.Resolved <= 0 || v.Resolved > time.Hour || err != nil {
+		t.Errorf("after an answer for an hour: Judge(%+v) = %+v, %v, want it allowed, for up to an hour", packet, v, err)
 	}
 }

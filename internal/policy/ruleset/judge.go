@@ -1,6 +1,9 @@
 package ruleset
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Packet is the first packet of a flow, as the chains of a node judge it.
 type Packet struct {
@@ -28,6 +31,9 @@ type Verdict struct {
 	Denial Denial
 	// Reports are what would deny it, were it not in audit mode.
 	Reports []Denial
+	// Resolved is how much longer the address is in the set of kind Resolved that lets the packet pass. It is
+	// 0 if there is none, or the times are not known, as to the function Judge.
+	Resolved time.Duration
 }
 
 // Denial is a rule that denies a packet.

@@ -367,6 +367,32 @@ type Applying struct {
 	Tiers    []*cluster.ClusterNetworkPolicy
 }
 
+// Domains returns the domain names in the rules for egress, each once, in the order of the policies.
+func (a *Applying) Domains() (names []string) {
+	add := func(domains []string) {
+		for _, d := range domains {
+			if !slices.Contains(names, d) {
+				names = append(names, d)
+			}
+		}
+	}
+	for _, p := range a.Tiers {
+		for i := range p.EgressRules {
+			for j := range p.EgressRules[i].Peers {
+				add(p.EgressRules[i].Peers[j].Domains)
+			}
+		}
+	}
+	for _, p := range a.Policies {
+		for i := range p.EgressRules {
+			for j := range p.EgressRules[i].Peers {
+				add(p.EgressRules[i].Peers[j].Domains)
+			}
+		}
+	}
+	return names
+}
+
 // EgressOf returns the policies that apply to the egress of a Pod.
 func (s *Set) EgressOf(e *End) Applying { return s.applying(egress, e) }
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
 // Selector selects objects by their labels (metav1.LabelSelector). The empty
@@ -109,4 +110,10 @@ type PolicyPort struct {
 	Protocol    Protocol
 	Number, End uint16
 	Name        string
+}
+
+// RulePath returns the path in the API of a rule of a NetworkPolicy or ClusterNetworkPolicy, as in
+// spec.egress[0]: how users are told which rule is meant. The direction is ingress or egress.
+func RulePath(direction string, rule int) string {
+	return "spec." + direction + "[" + strconv.Itoa(rule) + "]"
 }

@@ -152,10 +152,9 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 	for i := range v.Audit {
 		r.Audit = append(r.Audit, auditText(&v.Audit[i], d))
 	}
-	field := "spec." + directionName(d)
 	switch p := v.Decider.Policy; {
 	case p != nil:
-		r.Policy, r.Rule = "ClusterNetworkPolicy "+p.Name, ruleName(field, v.Decider.Rule)
+		r.Policy, r.Rule = "ClusterNetworkPolicy "+p.Name, cluster.RulePath(d.String(), v.Decider.Rule)
 		r.Why = fmt.Sprintf("%s of %s (tier %s, priority %d) denies it", r.Rule, r.Policy, p.Tier, p.Priority)
 		if v.Allowed {
 			r.Why = fmt.Sprintf("%s of %s (tier %s, priority %d) accepts it", r.Rule, r.Policy, p.Tier, p.Priority)
@@ -165,7 +164,7 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 	case v.Exception != semantics.NoException:
 		r.Why = exceptions[v.Exception]
 	case v.Rule.Policy != nil:
-		r.Policy, r.Rule = "NetworkPolicy "+v.Rule.Policy.String(), ruleName(field, v.Rule.Rule)
+		r.Policy, r.Rule = "NetworkPolicy "+v.Rule.Policy.String(), cluster.RulePath(d.String(), v.Rule.Rule)
 		r.Why = fmt.Sprintf("%s of %s allows it", r.Rule, r.Policy)
 	case v.Allowed && len(v.Audit) > 0:
 		r.Why = "only policies in audit mode restrict it"
@@ -189,20 +188,14 @@ var exceptions = map[semantics.Exception]string{
 	semantics.Itself:      "a Pod may connect to itself",
 }
 
-func directionName(d ruleset.Direction) string {
-	if d == ruleset.Egress {
-		return "egress"
-	}
-	return "ingress"
-}
-
-func ruleName(field string, rule int) string { return fmt.Sprintf("%s[%d]", field, rule) }
-
 // auditText says what a policy in audit mode would deny.
 func auditText(d *semantics.Denial, direction ruleset.Direction) string {
 	if p := d.Decider.Policy; p != nil {
-		rule := ruleName("spec."+directionName(direction), d.Decider.Rule)
-		return fmt.Sprintf("%s of ClusterNetworkPolicy %s would deny it, without audit mode", rule, p.Name)
+		return fmt.Sprintf(
+			"%s of ClusterNetworkPolicy %s would deny it, without audit mode",
+			cluster.RulePath(direction.String(), d.Decider.Rule),
+			p.Name,
+		)
 	}
 	return fmt.Sprintf(
 		"NetworkPolicy %s would deny it, without audit mode",
@@ -212,16 +205,16 @@ func auditText(d *semantics.Denial, direction ruleset.Direction) string {
 
 // near adds the nearest rule and the cure of a connection that no rule of NetworkPolicies allows.
 func (r *Ruling) near(f *flow, n semantics.NearestRule, d ruleset.Direction) {
-	direction, peer, peers := directionName(d), f.to, "to"
+	peer, peers := f.to, "to"
 	if d == ruleset.Ingress {
 		peer, peers = f.source, "from"
 	}
 	port := portText(f.port)
 	if n.Policy == nil || n.Mismatch == semantics.Both {
-		r.Cure = fmt.Sprintf("add an %s rule for port %d to %s", direction, f.port.Number, r.Policy)
+		r.Cure = fmt.Sprintf("add an %s rule for port %d to %s", d, f.port.Number, r.Policy)
 		return
 	}
-	r.Nearest = &Nearest{Policy: "NetworkPolicy " + n.Policy.String(), Rule: ruleName("spec."+direction, n.Rule)}
+	r.Nearest = &Nearest{Policy: "NetworkPolicy " + n.Policy.String(), Rule: cluster.RulePath(d.String(), n.Rule)}
 	of := r.Nearest.Rule + " of " + r.Nearest.Policy
 	switch n.Mismatch {
 	case semantics.Ports:

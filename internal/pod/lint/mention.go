@@ -119,8 +119,8 @@ func (c *Linter) CheckNetworkPolicy(n *cluster.NetworkPolicy) []Finding {
 	if !j.loaded(cluster.KindNamespace) {
 		return nil
 	}
-	j.peers("spec.ingress", "from", n.IngressRules)
-	j.peers("spec.egress", "to", n.EgressRules)
+	j.peers("ingress", "from", n.IngressRules)
+	j.peers("egress", "to", n.EgressRules)
 	return j.found()
 }
 
@@ -151,5 +151,5 @@ func (j *reporter) peers(direction, field string, rules []cluster.PolicyRule) {
 
 // peerField returns the path of the label in a peer.
 func peerField(direction, field string, rule, peer int) string {
-	return direction + at(rule) + "." + field + at(peer) + ".namespaceSelector.matchLabels"
+	return cluster.RulePath(direction, rule) + "." + field + at(peer) + ".namespaceSelector.matchLabels"
 }

@@ -94,12 +94,12 @@ func (b *blockedDNS) verdict() *semantics.Verdict {
 	return &b.Egress
 }
 
-// field returns the path of the policy's rules of the direction that is denied.
-func (b *blockedDNS) field() string {
+// direction returns the direction that is denied.
+func (b *blockedDNS) direction() string {
 	if b.ingress() {
-		return "spec.ingress"
+		return "ingress"
 	}
-	return "spec.egress"
+	return "egress"
 }
 
 // consequence returns what fails in the Pod.
@@ -170,9 +170,8 @@ func (p *podChecker) reportBlocked(b *blockedDNS) {
 			b.rule,
 			"",
 			fmt.Sprintf("have a rule before it that accepts UDP and TCP port %d of the Pods of %s", b.Port, p.dnsName()),
-			"%s[%d] of clusternetworkpolicy %s denies the cluster DNS at %s port %d: %s",
-			b.field(),
-			d.Rule,
+			"%s of clusternetworkpolicy %s denies the cluster DNS at %s port %d: %s",
+			cluster.RulePath(b.direction(), d.Rule),
 			d.Policy.Name,
 			b.protocol,
 			b.Port,
@@ -186,14 +185,20 @@ func (p *podChecker) reportBlocked(b *blockedDNS) {
 	near := ""
 	switch n := b.verdict().Nearest; {
 	case b.possible.Policy != nil:
-		near = fmt.Sprintf(", unless spec.egress[%d] of %s is meant for it", b.possible.Rule, b.possible.Policy.Key)
+		near = fmt.Sprintf(
+			", unless %s of %s is meant for it",
+			cluster.RulePath("egress", b.possible.Rule),
+			b.possible.Policy.Key,
+		)
 	case n.Policy != nil:
-		near = fmt.Sprintf(" (the nearest rule, %s[%d] of %s, %s)", b.field(), n.Rule, n.Policy.Key, b.mismatch())
+		near = fmt.Sprintf(
+			" (the nearest rule, %s of %s, %s)",
+			cluster.RulePath(b.direction(), n.Rule),
+			n.Policy.Key,
+			b.mismatch(),
+		)
 	}
-	way := "egress to the cluster DNS"
-	if b.ingress() {
-		way = "ingress to the cluster DNS"
-	}
+	way := b.direction() + " to the cluster DNS"
 	p.addAs(b.severity(), b.rule, "", b.fix(p.dnsName(), []string{p.subject.Namespace}),
 		"no rule of %s allows %s at %s port %d%s: %s",
 		networkPolicies(semantics.PolicyNames(b.verdict().Policies)), way, b.protocol, b.Port, near, b.consequence())
@@ -214,7 +219,7 @@ func (c *Linter) groupByPolicy(all []Finding) []Finding {
 	type group struct {
 		policy *cluster.NetworkPolicy
 		rule   string
-		field  string
+		denied string
 	}
 	var order []group
 	of := make(map[group][]*blockedDNS)
@@ -222,7 +227,7 @@ func (c *Linter) groupByPolicy(all []Finding) []Finding {
 		if f.blocked == nil {
 			return false
 		}
-		g := group{f.blocked.culprit(), f.Rule, f.blocked.field()}
+		g := group{f.blocked.culprit(), f.Rule, f.blocked.direction()}
 		if of[g] == nil {
 			order = append(order, g)
 		}
@@ -261,11 +266,11 @@ func (j *reporter) policyBlocks(all []*blockedDNS) {
 	near := ""
 	switch n := first.verdict().Nearest; {
 	case first.possible.Policy != nil:
-		near = fmt.Sprintf(", unless spec.egress[%d] is meant for it", first.possible.Rule)
+		near = fmt.Sprintf(", unless %s is meant for it", cluster.RulePath("egress", first.possible.Rule))
 	case n.Policy != nil:
-		near = fmt.Sprintf(" (the nearest rule, %s[%d], %s)", first.field(), n.Rule, first.mismatch())
+		near = fmt.Sprintf(" (the nearest rule, %s, %s)", cluster.RulePath(first.direction(), n.Rule), first.mismatch())
 	}
-	j.addAs(first.severity(), first.rule, first.field(), first.fix(j.dnsName(), slices.Compact(namespaces)),
+	j.addAs(first.severity(), first.rule, "spec."+first.direction(), first.fix(j.dnsName(), slices.Compact(namespaces)),
 		"no rule of it%s lets %s reach the cluster DNS at %s port %d%s: %s",
 		others, whose, first.protocol, first.Port, near, first.consequence())
 }

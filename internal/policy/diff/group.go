@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/policy/semantics"
 )
@@ -117,25 +118,21 @@ func WriteText(w io.Writer, changes []Change) error {
 
 // reason says what decides on a direction.
 func reason(v *semantics.Verdict, d ruleset.Direction) string {
-	direction := "ingress"
-	if d == ruleset.Egress {
-		direction = "egress"
-	}
 	switch {
 	case v.Decider.Policy != nil:
-		return fmt.Sprintf("ClusterNetworkPolicy %s, spec.%s[%d]", v.Decider.Policy.Name, direction, v.Decider.Rule)
+		return fmt.Sprintf("ClusterNetworkPolicy %s, %s", v.Decider.Policy.Name, cluster.RulePath(d.String(), v.Decider.Rule))
 	case v.Rule.Policy != nil:
-		return fmt.Sprintf("NetworkPolicy %s, spec.%s[%d]", v.Rule.Policy, direction, v.Rule.Rule)
+		return fmt.Sprintf("NetworkPolicy %s, %s", v.Rule.Policy, cluster.RulePath(d.String(), v.Rule.Rule))
 	case v.Allowed && len(v.Audit) > 0:
-		return "only policies in audit mode restrict its " + direction
+		return "only policies in audit mode restrict its " + d.String()
 	case v.Allowed:
-		return "no policy restricts its " + direction
+		return "no policy restricts its " + d.String()
 	}
 	names := semantics.PolicyNames(v.Policies)
 	if len(names) == 1 {
-		return fmt.Sprintf("NetworkPolicy %s, no rule of spec.%s", names[0], direction)
+		return fmt.Sprintf("NetworkPolicy %s, no rule of spec.%s", names[0], d)
 	}
-	return fmt.Sprintf("NetworkPolicies %s, no rule of spec.%s", some(names), direction)
+	return fmt.Sprintf("NetworkPolicies %s, no rule of spec.%s", some(names), d)
 }
 
 // changes groups the cells: first those to the same end, then those from the same ends.

@@ -43,18 +43,11 @@ func printable(text string, most int) string {
 	return text
 }
 
-// tierReason is the reason of the rule i of a ClusterNetworkPolicy, counted from 0.
+// tierReason is the reason of the rule i of a ClusterNetworkPolicy.
 func tierReason(p *cluster.ClusterNetworkPolicy, d ruleset.Direction, i int) string {
-	direction, rules := "ingress", p.IngressRules
-	if d == ruleset.Egress {
-		direction, rules = "egress", p.EgressRules
-	}
-	place := fmt.Sprintf(", %s rule %d", direction, i+1)
-	if name := rules[i].Name; name != "" {
-		place += " (" + printable(name, 20) + ")"
-	}
 	const kind = "ClusterNetworkPolicy "
-	return printable(kind+printable(p.Name, maxReason-len(kind)-len(place))+place, maxReason)
+	place := ", " + cluster.RulePath(d.String(), i)
+	return kind + printable(p.Name, maxReason-len(kind)-len(place)) + place
 }
 
 // isolationReason is the reason why NetworkPolicies that apply deny what none of them allows.

@@ -29,6 +29,8 @@ import (
 type Problem struct { //nolint:errname // it may be a warning
 	File string
 	Line int // from 1
+	// Kind is that of the object at fault in the API; empty when unknown, as in a document that is no YAML.
+	Kind string
 	// Object is kind and key; empty when unknown.
 	Object string
 	// Field is the path of the field at fault; empty when it is no field.
@@ -561,7 +563,7 @@ func (d *fileDecoder) reject(it *item, at path, err error) {
 }
 
 func (d *fileDecoder) problem(it *item, at path, err error) Problem {
-	p := Problem{File: d.file, Line: it.doc.line, Field: at.String(), Err: err}
+	p := Problem{File: d.file, Line: it.doc.line, Kind: it.head.Kind, Field: at.String(), Err: err}
 	if id, ok := it.identity(); ok {
 		p.Object = id.String()
 	}

@@ -55,6 +55,7 @@ func (o *entry) refused(r cluster.Refusal) Problem {
 	return Problem{
 		File:     o.file,
 		Line:     o.lineOf(r.Field),
+		Kind:     o.id.kind,
 		Object:   o.id.String(),
 		Field:    r.Field,
 		Err:      r.Err,

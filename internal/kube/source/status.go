@@ -96,7 +96,10 @@ func (s *Source) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the state of each kind and of the snapshot file.
 func (s *Source) Collect(ch chan<- prometheus.Metric) {
-	statuses := s.status()
+	statuses, rejected := s.status(), s.rejectedManifests()
+	if s.api == nil {
+		metrics.Gauge(ch, invalid, float64(rejected[unknownKind]), unknownKind)
+	}
 	s.cfg.Store.View(func(v *cluster.View) {
 		for _, k := range s.cfg.Needs() {
 			state := stateOf(v, k, statuses)
@@ -104,7 +107,7 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 				metrics.Gauge(ch, sourceState, metrics.Truth(of == state), k.String(), of)
 			}
 			metrics.Gauge(ch, objects, float64(v.Len(k)), k.String())
-			s.collectStatus(ch, k, statuses)
+			s.collectStatus(ch, k, statuses, rejected[k.String()])
 		}
 	})
 	if s.saver == nil {
@@ -116,9 +119,10 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	metrics.Counter(ch, snapFailures, s.saver.Failures())
 }
 
-func (s *Source) collectStatus(ch chan<- prometheus.Metric, k cluster.Kind, statuses []api.Status) {
+// collectStatus sends the state of a kind, of which so many manifests are rejected.
+func (s *Source) collectStatus(ch chan<- prometheus.Metric, k cluster.Kind, statuses []api.Status, rejected int) {
 	var late time.Duration
-	broken := s.rejectedManifests(k)
+	broken := rejected
 	for _, st := range statuses {
 		if st.Kind != k {
 			continue
@@ -133,19 +137,37 @@ func (s *Source) collectStatus(ch chan<- prometheus.Metric, k cluster.Kind, stat
 	metrics.Gauge(ch, invalid, float64(broken), k.String())
 }
 
-// rejectedManifests returns the number of objects of a kind whose documents are rejected.
-func (s *Source) rejectedManifests(k cluster.Kind) int {
+// unknownKind is the label of rejected documents whose kind is not known, such as those that are no YAML.
+const unknownKind = "unknown"
+
+// rejectedManifests returns the number of rejected objects by kind: an object without a name is one for each line.
+func (s *Source) rejectedManifests() map[string]int {
 	problems := s.manifestProblems.Load()
 	if problems == nil {
-		return 0
+		return nil
 	}
-	objects := make(map[string]bool)
+	numbers := make(map[string]int)
+	type place struct {
+		object, file string
+		line         int
+	}
+	counted := make(map[place]bool)
 	for _, p := range *problems {
-		if kind, _, _ := strings.Cut(p.Object, " "); p.Rejected && kind == strings.ToLower(k.String()) {
-			objects[p.Object] = true
+		at := place{object: p.Object}
+		if p.Object == "" {
+			at = place{file: p.File, line: p.Line}
 		}
+		if !p.Rejected || counted[at] {
+			continue
+		}
+		counted[at] = true
+		kind := p.Kind
+		if _, known := cluster.KindOf(kind); !known {
+			kind = unknownKind
+		}
+		numbers[kind]++
 	}
-	return len(objects)
+	return numbers
 }
 
 // WriteModel writes the model as JSON: the freshness of each kind, then the objects,

@@ -232,6 +232,47 @@ func TestPoliciesOfCluster(t *testing.T) {
 	}
 }
 
+// TestExplainWithRightsOfAgent checks what explain says with the rights of an agent that enforces policies: what is
+// not known and which right is missing, and nothing of kinds that do not matter.
+func TestExplainWithRightsOfAgent(t *testing.T) {
+	t.Parallel()
+	api := shopAPI(t)
+	api.Misbehave(apitest.Fault{Refuse: func(_, path string) int {
+		switch path[strings.LastIndex(path, "/")+1:] {
+		case "pods", "namespaces", "nodes", "services", "networkpolicies", "clusternetworkpolicies":
+			return 0
+		}
+		return http.StatusForbidden
+	}})
+	api.Put(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "data", Name: "db"}, Spec: corev1.PodSpec{NodeName: "n1"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.244.1.3", PodIPs: []corev1.PodIP{{IP: "10.244.1.3"}}},
+	}, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "data", Name: "db"},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: "10.96.0.8", ClusterIPs: []string{"10.96.0.8"}, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
+		},
+	})
+	file := api.Kubeconfig(t)
+	for to, test := range map[string]struct {
+		status         int
+		stdout, stderr string
+	}{
+		"data/db:80": {0, "allowed: pod shop/client to data/db:80/tcp\n", ""},
+		"10.96.0.8:80": {
+			1, "not known: pod shop/client to 10.96.0.8:80/tcp\n\n" +
+				"cure: allow the account to list endpointslices.discovery.k8s.io, or name a Pod instead " +
+				"(the endpoints of Service data/db are not known: its EndpointSlices could not be read)\n", "",
+		},
+		"data/deployment/db:80": {2, "", "--to: no data/deployment/db is known: the Deployments of the cluster could not be read\n"},
+	} {
+		stdout, stderr, status := command(t, nil, "explain", "shop/client", "--to", to, "--cluster-dns", "10.96.0.10", "--kubeconfig", file)
+		if status != test.status || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) || test.stderr == "" && stderr != "" {
+			t.Errorf("--to %s: status %d, stdout %s, stderr %s; want %d, %q and %q", to, status, stdout, stderr, test.status, test.stdout, test.stderr)
+		}
+	}
+}
+
 // refuse has an API server refuse a resource.
 func refuse(resource string) func(*apitest.Server) {
 	return func(s *apitest.Server) {

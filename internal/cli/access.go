@@ -140,6 +140,16 @@ func (f *sourceFlags) reading(c config.Config, scope source.Scope) (source.Confi
 	}, err
 }
 
+// relevant returns l without the unread kinds that do not matter.
+func (f *sourceFlags) relevant(l source.Loaded) source.Loaded {
+	if f.matters != nil {
+		l.Unread = slices.DeleteFunc(slices.Clone(l.Unread), func(u source.Unread) bool {
+			return !slices.Contains(f.matters, u.Kind)
+		})
+	}
+	return l
+}
+
 // printPartial notes which kinds were read in some namespaces only.
 func printPartial(l source.Loaded, stderr io.Writer) {
 	if len(l.Partial) == 0 {

@@ -98,6 +98,8 @@ type sourceFlags struct {
 	access    accessFlags // of commands that read a cluster once
 	// also are kinds of custom resources that a command reads, if the cluster has them.
 	also []cluster.Kind
+	// matters are the kinds of which a warning says that they could not be read; nil is all.
+	matters []cluster.Kind
 	// parse parses the file config; nil is config.Parse.
 	parse func(path string, text []byte) (config.Config, error)
 }
@@ -260,9 +262,9 @@ func printNothing(l source.Loaded, stderr io.Writer) {
 	)
 }
 
-func printUnread(unread []error, stderr io.Writer) {
-	for _, err := range unread {
-		fmt.Fprintf(stderr, "portolan: warning: %s; names that depend on it are unknown\n", explain.Plain(err.Error()))
+func printUnread(unread []source.Unread, stderr io.Writer) {
+	for _, u := range unread {
+		fmt.Fprintf(stderr, "portolan: warning: %s; what depends on it is unknown\n", explain.Plain(u.Err.Error()))
 	}
 }
 

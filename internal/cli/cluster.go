@@ -101,6 +101,6 @@ func load(cmd *cobra.Command, f *sourceFlags, scope source.Scope) (*onceCluster,
 	if err != nil {
 		return nil, err
 	}
-	printLoaded(loaded, cmd.ErrOrStderr())
+	printLoaded(f.relevant(loaded), cmd.ErrOrStderr())
 	return l, nil
 }

@@ -202,6 +202,15 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 		return nil, err
 	}
 	f.pod.source.also = []cluster.Kind{cluster.KindClusterNetworkPolicy}
+	if f.to != "" { // of others it is said where they matter
+		f.pod.source.matters = []cluster.Kind{
+			cluster.KindPod,
+			cluster.KindNamespace,
+			cluster.KindNode,
+			cluster.KindNetworkPolicy,
+			cluster.KindClusterNetworkPolicy,
+		}
+	}
 	if err := f.askKernel(&q); err != nil {
 		return nil, err
 	}

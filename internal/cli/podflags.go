@@ -176,7 +176,7 @@ func (f *subjectFlags) find(
 	if err != nil {
 		return nil, s, err
 	}
-	printLoaded(loaded, cmd.ErrOrStderr())
+	printLoaded(f.source.relevant(loaded), cmd.ErrOrStderr())
 	switch {
 	case ref != nil && (f.file == "" || alone):
 		s, err = l.pods.Subject(*ref)

@@ -87,7 +87,7 @@ func TestExplainCluster(t *testing.T) {
 	if e := explanation(t, stdout); e.Outcome != "found" || len(e.Diagnoses) != 1 || e.Diagnoses[0].Rule != "service-no-endpoints" {
 		t.Errorf("without policies: %s, want found, and that nobody is behind it", stdout)
 	}
-	if want := `resources: [networkpolicies], verbs: [list, watch]}; names that depend on it are unknown`; !strings.Contains(stderr, want) {
+	if want := `resources: [networkpolicies], verbs: [list, watch]}; what depends on it is unknown`; !strings.Contains(stderr, want) {
 		t.Errorf("without policies: standard error %q, want %q", stderr, want)
 	}
 

@@ -33,8 +33,8 @@ type Loaded struct {
 	manifest.Report
 	// From are the paths of the manifests; empty if the API was read.
 	From []string
-	// Unread are the errors for kinds that could not be read and are not required.
-	Unread []error
+	// Unread are the kinds that could not be read and are not required.
+	Unread []Unread
 	// Namespaces are those that Partial were read in, because the API refuses to list
 	// these kinds in all namespaces.
 	Namespaces []string
@@ -45,6 +45,12 @@ type Loaded struct {
 	Near        func(namespace string) (file string, line int)
 	Declared    func(kind cluster.Kind, key cluster.Key) []byte
 	Annotations func(kind cluster.Kind, key cluster.Key, name string) []string
+}
+
+// Unread is a kind that could not be read.
+type Unread struct {
+	Kind cluster.Kind
+	Err  error // names the right that is missing, if one is
 }
 
 // Files are manifests to read instead of those in the settings.
@@ -90,7 +96,7 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 		case slices.Contains(required, k):
 			return l, refusal
 		default:
-			l.Unread = append(l.Unread, refusal)
+			l.Unread = append(l.Unread, Unread{k, refusal})
 		}
 	}
 	return l, nil

@@ -34,6 +34,11 @@ func (t *try) diagnose() (outcome string) {
 			"%s is a cluster IP of Service %s, to which networks outside the cluster have no route", t.at.Addr, t.service.Key)
 		return TimedOut
 	}
+	if t.service != nil && !t.View.Loaded(cluster.KindEndpointSlice) {
+		t.add("endpoints-unread", "allow the account to list endpointslices.discovery.k8s.io, or name a Pod instead",
+			"the endpoints of Service %s are not known: its EndpointSlices could not be read", t.service.Key)
+		return NotKnown
+	}
 	switch t.verdict.Reason {
 	case frontend.NoService:
 		return t.direct()

@@ -197,6 +197,8 @@ func (r Reference) Find(v *cluster.View) (Subject, error) {
 	case len(same) > 1:
 		return Subject{}, fmt.Errorf("%s: there are %s; name the kind, as in %s/%s/%s", r, JoinSubjects(same),
 			r.Namespace, strings.ToLower(same[0].Kind.String()), r.Name)
+	case r.named && v.Freshness(r.Kind) == cluster.Loading:
+		return Subject{}, fmt.Errorf("no %s is known: the %s of the cluster could not be read", r, r.Kind.Plural())
 	case len(near) == 0:
 		return Subject{}, fmt.Errorf("no %s; %s", r, otherNamespaces(v, r.Namespace))
 	}

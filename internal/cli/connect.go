@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,6 +33,9 @@ func parseTarget(text string) (t connection.Target, ok bool, err error) {
 	if t.Host, t.Port, err = net.SplitHostPort(rest); err != nil || t.Host == "" || t.Port == "" {
 		return t, true, fmt.Errorf("%q is not HOST:PORT, such as web.shop:80 or [fd00::1]:80", text)
 	}
+	if isNoPort(t.Port) {
+		return t, true, fmt.Errorf("port %s is not from 1 to 65535", t.Port)
+	}
 	switch strings.ToLower(protocol) {
 	case "", "tcp":
 	case "udp":
@@ -42,6 +46,15 @@ func parseTarget(text string) (t connection.Target, ok bool, err error) {
 		return t, true, fmt.Errorf("protocol %q is not tcp, udp or sctp", protocol)
 	}
 	return t, true, nil
+}
+
+// isNoPort reports whether text is a number, but not one of a port.
+func isNoPort(text string) bool {
+	if strings.Trim(text, "0123456789") != "" {
+		return false
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err != nil || n == 0
 }
 
 // lacksPort reports whether text is a host and a protocol without a port. NAMESPACE/udp is such a text:
@@ -244,6 +257,9 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 		pods, namespace = c.pods, c.subject.Namespace
 	}
 	q.Client, q.Namespace = client, namespace
+	if err := pods.CheckNode(f.onNode); err != nil && cmd.Flags().Changed("node") {
+		return nil, err
+	}
 	if f.to != "" && !pods.KnowsPolicies() {
 		return nil, errPoliciesUnread
 	}

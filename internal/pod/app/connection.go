@@ -134,11 +134,26 @@ func located(v *cluster.View, s *connection.Settings, c *connection.Client) erro
 	switch {
 	case c.Place != connection.OnNode:
 	case n == nil && len(nodes) > 0: // manifests may have none
-		return fmt.Errorf("there is no Node %q; name one that exists, such as %s: --node NAME", c.Node, nodes[0].Name)
+		return noNode(c.Node, nodes)
 	case n != nil && len(n.InternalIPs) > 0:
 		c.Addr = n.InternalIPs[0]
 	}
 	return nil
+}
+
+// CheckNode returns an error if the cluster has Nodes, and none of the name.
+func (i *Inspector) CheckNode(name string) (err error) {
+	i.store.View(func(v *cluster.View) {
+		if nodes := slices.Collect(v.Nodes()); v.Node(name) == nil && len(nodes) > 0 {
+			err = noNode(name, nodes)
+		}
+	})
+	return err
+}
+
+func noNode(name string, nodes []*cluster.Node) error {
+	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return fmt.Errorf("there is no Node %q; name one that exists, such as %s: --node NAME", name, nodes[0].Name)
 }
 
 // PodRanges returns the ranges of Pods, by the Nodes and by the settings, merged where they meet; none

@@ -136,7 +136,7 @@ type Attempt struct {
 // Use is an endpoint of an Attempt.
 type Use struct {
 	Address string `json:"address"`
-	Pod     string `json:"pod,omitempty"`
+	Pod     string `json:"pod,omitempty"` // NAMESPACE/NAME
 	Node    string `json:"node,omitempty"`
 	Used    bool   `json:"used"`
 	WhyNot  string `json:"whyNot,omitempty"`
@@ -370,8 +370,10 @@ func usesOf(p *proxy, s *cluster.Service, port int, v *frontend.Verdict) []Use {
 		v.Frontend.Policy == frontend.Plain && s.Spec != nil && s.Spec.InternalLocal
 	for _, e := range plan.Endpoints(p.view, &p.node, s.Key, s.Ports[port], cluster.FamilyOf(v.Frontend.Addr)) {
 		u := Use{
-			Address: e.Addr.String(), Pod: e.Pod, Node: e.Node, Weight: e.Weight,
-			Used: slices.Contains(v.Endpoints, e.Addr),
+			Address: e.Addr.String(), Node: e.Node, Weight: e.Weight, Used: slices.Contains(v.Endpoints, e.Addr),
+		}
+		if e.Pod != "" {
+			u.Pod = s.Namespace + "/" + e.Pod
 		}
 		switch {
 		case u.Used:

@@ -34,7 +34,7 @@ func (t *try) diagnose() (outcome string) {
 			"%s is a cluster IP of Service %s, to which networks outside the cluster have no route", t.at.Addr, t.service.Key)
 		return TimedOut
 	}
-	if t.service != nil && !t.View.Loaded(cluster.KindEndpointSlice) {
+	if t.service != nil && len(t.attempt.Endpoints) == 0 && !t.View.Loaded(cluster.KindEndpointSlice) {
 		t.add("endpoints-unread", "allow the account to list endpointslices.discovery.k8s.io, or name a Pod instead",
 			"the endpoints of Service %s are not known: its EndpointSlices could not be read", t.service.Key)
 		return NotKnown
@@ -141,8 +141,9 @@ func (t *try) unready() {
 	what, cure := e.Address, "find out why it is not ready"
 	if e.Pod != "" {
 		what = "Pod " + e.Pod
-		cure = "find out why: kubectl describe pod " + e.Pod + " --namespace " + t.service.Namespace
-		if p := t.View.Pod(cluster.Key{Namespace: t.service.Namespace, Name: e.Pod}); p != nil {
+		_, name, _ := strings.Cut(e.Pod, "/")
+		cure = "find out why: kubectl describe pod " + name + " --namespace " + t.service.Namespace
+		if p := t.View.Pod(cluster.Key{Namespace: t.service.Namespace, Name: name}); p != nil {
 			what += t.Linter.Unready(p)
 		}
 	}
@@ -449,7 +450,7 @@ func (t *try) toPod(p *cluster.Pod) (outcome string) {
 		return TimedOut
 	}
 	to := netip.AddrPortFrom(t.at.Addr, t.at.Port)
-	t.attempt.Endpoints = []Use{{Address: to.String(), Pod: p.Name, Node: p.Node, Used: true, Weight: plan.DefaultWeight}}
+	t.attempt.Endpoints = []Use{{Address: to.String(), Pod: p.Key.String(), Node: p.Node, Used: true, Weight: plan.DefaultWeight}}
 	t.verdict.Endpoints = []netip.AddrPort{to}
 	return t.policies()
 }

@@ -65,7 +65,8 @@ type flow struct {
 
 // judge returns the rulings on a connection to an endpoint, nil for the ingress of what is no Pod.
 func (x *explainer) judge(f *flow) (out, in *Ruling) {
-	if vacant, ok := x.vacancyOf(f.from, f.to); ok {
+	// Clients of manifests need not be in them.
+	if vacant, ok := x.vacancyOf(f.from, f.to); ok && x.Linter.Observed {
 		out = x.vacancyRuling(f, ruleset.Egress, &vacant)
 	} else if f.from.Namespace != "" {
 		out = x.egress(f)
@@ -155,12 +156,7 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 	switch p := v.Decider.Policy; {
 	case p != nil:
 		r.Policy, r.Rule = "ClusterNetworkPolicy "+p.Name, cluster.RulePath(d.String(), v.Decider.Rule)
-		r.Why = fmt.Sprintf("%s of %s (tier %s, priority %d) denies it", r.Rule, r.Policy, p.Tier, p.Priority)
-		if v.Allowed {
-			r.Why = fmt.Sprintf("%s of %s (tier %s, priority %d) accepts it", r.Rule, r.Policy, p.Tier, p.Priority)
-		} else {
-			r.Cure = fmt.Sprintf("change %s of %s, or have a rule before it that accepts", r.Rule, r.Policy)
-		}
+		r.decided(v, d)
 	case v.Exception != semantics.NoException:
 		r.Why = exceptions[v.Exception]
 	case v.Rule.Policy != nil:
@@ -179,6 +175,28 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 		r.near(f, v.Nearest, d)
 	}
 	return r
+}
+
+// decided words the decision of a rule of a ClusterNetworkPolicy.
+func (r *Ruling) decided(v *semantics.Verdict, d ruleset.Direction) {
+	p, rules := v.Decider.Policy, v.Decider.Policy.IngressRules
+	if d == ruleset.Egress {
+		rules = p.EgressRules
+	}
+	place := fmt.Sprintf("tier %s, priority %d", p.Tier, p.Priority)
+	switch {
+	case v.Allowed:
+		r.Why = fmt.Sprintf("%s of %s (%s) accepts it", r.Rule, r.Policy, place)
+	case p.Priority < 0:
+		r.Why = fmt.Sprintf("%s of %s denies it: the policy is invalid, and comes first and only denies", r.Rule, r.Policy)
+		r.Cure = fmt.Sprintf("correct spec.tier, spec.priority or what else is invalid in %s", r.Policy)
+	case rules[v.Decider.Rule].Unknown:
+		r.Why = fmt.Sprintf("%s of %s (%s) denies everything, as it has a value that is not known", r.Rule, r.Policy, place)
+		r.Cure = fmt.Sprintf("correct %s of %s", r.Rule, r.Policy)
+	default:
+		r.Why = fmt.Sprintf("%s of %s (%s) denies it", r.Rule, r.Policy, place)
+		r.Cure = fmt.Sprintf("change %s of %s, or have a rule before it that accepts", r.Rule, r.Policy)
+	}
 }
 
 // exceptions are why policies do not apply.
@@ -215,17 +233,18 @@ func (r *Ruling) near(f *flow, n semantics.NearestRule, d ruleset.Direction) {
 		return
 	}
 	r.Nearest = &Nearest{Policy: "NetworkPolicy " + n.Policy.String(), Rule: cluster.RulePath(d.String(), n.Rule)}
-	of := r.Nearest.Rule + " of " + r.Nearest.Policy
+	of := " of " + r.Nearest.Policy
+	peers = r.Nearest.Rule + "." + peers + of
 	switch n.Mismatch {
 	case semantics.Ports:
 		r.Nearest.Mismatch = "it matches the peer, but not port " + port
-		r.Cure = fmt.Sprintf("add port %s to the ports of %s", port, of)
+		r.Cure = fmt.Sprintf("add port %s to %s", port, r.Nearest.Rule+".ports"+of)
 	case semantics.VirtualIPs:
 		r.Nearest.Mismatch = "its ipBlock has the address of the Service, which is translated before policies apply"
-		r.Cure = fmt.Sprintf("add the Pods of the Service to %s of %s: %s", peers, of, selecting(peer))
+		r.Cure = fmt.Sprintf("add the Pods of the Service to %s: %s", peers, selecting(peer))
 	default:
 		r.Nearest.Mismatch = "it matches port " + port + ", but not the peer"
-		r.Cure = fmt.Sprintf("add the peer to %s of %s: %s", peers, of, selecting(peer))
+		r.Cure = fmt.Sprintf("add the peer to %s: %s", peers, selecting(peer))
 	}
 }
 

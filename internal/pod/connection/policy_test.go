@@ -54,7 +54,7 @@ func policyStore() *cluster.Store {
 // explained returns the explanation of a connection.
 func explained(store *cluster.Store, r Request) (e *Explanation) {
 	store.View(func(v *cluster.View) {
-		r.View, r.Linter = v, &lint.Linter{View: v}
+		r.View, r.Linter = v, &lint.Linter{View: v, Observed: r.Client.Place == AtPodAddress}
 		if r.Settings == nil {
 			r.Settings = new(Settings)
 		}

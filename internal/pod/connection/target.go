@@ -75,7 +75,7 @@ func (x *explainer) toEnd(to *semantics.End, addr netip.Addr, port cluster.Port)
 	}
 	a := Attempt{Address: x.To.String(), Node: x.Client.Node, Outcome: Connected}
 	if addr.IsValid() {
-		u.Address, u.Pod = netip.AddrPortFrom(addr, port.Number).String(), x.To.Name
+		u.Address, u.Pod = netip.AddrPortFrom(addr, port.Number).String(), x.To.Key.String()
 		a.Address = frontend.Address{Addr: addr, Protocol: x.Target.Protocol, Port: port.Number}.String()
 	}
 	if from := x.client(addr); from != nil && x.View.Loaded(cluster.KindNetworkPolicy) {

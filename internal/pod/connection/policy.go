@@ -189,7 +189,7 @@ func (r *Ruling) decided(v *semantics.Verdict, d ruleset.Direction) {
 		r.Why = fmt.Sprintf("%s of %s (%s) accepts it", r.Rule, r.Policy, place)
 	case p.Priority < 0:
 		r.Why = fmt.Sprintf("%s of %s denies it: the policy is invalid, and comes first and only denies", r.Rule, r.Policy)
-		r.Cure = fmt.Sprintf("correct spec.tier, spec.priority or what else is invalid in %s", r.Policy)
+		r.Cure = "correct spec.tier, spec.priority or what else is invalid in " + r.Policy
 	case rules[v.Decider.Rule].Unknown:
 		r.Why = fmt.Sprintf("%s of %s (%s) denies everything, as it has a value that is not known", r.Rule, r.Policy, place)
 		r.Cure = fmt.Sprintf("correct %s of %s", r.Rule, r.Policy)

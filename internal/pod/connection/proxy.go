@@ -4,6 +4,8 @@
 // kernel does, with package frontend.
 //
 //	cluster.View ─► plan: frontends of a node ─► frontend.Evaluator: verdict ─► diagnose.go: why
+//	                   │                           services.go, noendpoint.go: of Services ◄─┤
+//	                   │    judged.go ─► policy.go, domains.go, vacancy.go: by policies ◄────┘
 //	                   └─► table.go: VIPs, backends
 package connection
 

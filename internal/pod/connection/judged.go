@@ -1,0 +1,100 @@
+package connection
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/policy/semantics"
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// policies returns whether policies let the client connect to one of the endpoints, and adds why not.
+func (t *try) policies() (outcome string) {
+	from := t.client(t.at.Addr)
+	if from == nil || !t.View.Loaded(cluster.KindNetworkPolicy) {
+		return Connected
+	}
+	var denied *Use
+	unknown := false
+	for _, e := range t.verdict.Endpoints {
+		i := slices.IndexFunc(t.attempt.Endpoints, func(u Use) bool { return u.Address == e.String() })
+		if i < 0 || t.verdict.Chosen.IsValid() && e != t.verdict.Chosen {
+			continue
+		}
+		u := &t.attempt.Endpoints[i]
+		to := narrowed(semantics.EndAt(t.View, e.Addr()), e.Addr())
+		to.Names = t.names()
+		f := &flow{from: from, to: to, source: t.source(from, to, e), port: portOf(t.at.Protocol, e.Port())}
+		if e.Addr() != t.at.Addr {
+			f.virtual = []netip.Addr{t.at.Addr}
+		}
+		u.Egress, u.Ingress = t.judge(f)
+		switch {
+		case t.dependsOnAddress(u):
+			unknown = true
+		case u.verdict() != Denied:
+			outcome = Connected
+		case denied == nil:
+			denied = u
+		}
+	}
+	switch {
+	case unknown:
+		for i := range t.attempt.Endpoints {
+			t.attempt.Endpoints[i].Egress, t.attempt.Endpoints[i].Ingress = nil, nil
+		}
+		return NotKnown
+	case denied == nil || outcome == Connected:
+		return Connected
+	}
+	t.denied(denied)
+	return TimedOut
+}
+
+// portOf returns a port as policies have it.
+func portOf(p frontend.Protocol, number uint16) cluster.Port {
+	return cluster.Port{Protocol: cluster.Protocol(strings.ToUpper(p.String())), Number: number}
+}
+
+// source returns the client as an endpoint sees it: an endpoint on another node than the one that
+// handles the connection sees that node, if it masquerades the client.
+func (t *try) source(from, to *semantics.End, e netip.AddrPort) *semantics.End {
+	node := &t.proxy.node
+	if t.verdict.MasqueradeTo(e) == frontend.NotMasqueraded || node.Name == "" || to.Node == node.Name {
+		return from
+	}
+	seen := &semantics.End{Node: node.Name}
+	for _, a := range node.Addresses {
+		if cluster.FamilyOf(a) == cluster.FamilyOf(e.Addr()) && !a.IsLoopback() {
+			seen.Addrs = append(seen.Addrs, a)
+		}
+	}
+	return seen
+}
+
+// denied adds why policies deny the client to connect to an endpoint.
+func (x *explainer) denied(u *Use) {
+	by := u.Ingress
+	if u.Egress != nil && !u.Egress.Allowed {
+		by = u.Egress
+	}
+	if by.node != "" {
+		x.add("no-pod", by.Cure, "%s: the node drops packets to and from it", by.Why)
+		return
+	}
+	if strings.HasPrefix(by.Policy, "Cluster") {
+		x.add(
+			"cluster-network-policy",
+			by.Cure,
+			"%s of %s denies %s to connect to %s",
+			by.Rule,
+			by.Policy,
+			&x.Client,
+			u.Address,
+		)
+		return
+	}
+	x.add("network-policy", by.Cure, "%s does not allow %s to connect to %s", by.Policy, &x.Client, u.Address)
+}

@@ -155,7 +155,7 @@ func (t *try) toPod(p *cluster.Pod) (outcome string) {
 		t.add("pod-finished", "connect to a Pod that runs", "Pod %s has finished", p.Key)
 		return TimedOut
 	}
-	return t.judgeOnly(Use{Pod: p.Key.String(), Node: p.Node})
+	return t.judgeOnly(Use{Pod: p.String(), Node: p.Node})
 }
 
 // untranslated returns the outcome at an address that no service proxy translates and that is no Pod's:

@@ -107,11 +107,7 @@ func TestUncutFlowsStay(t *testing.T) {
 	if !namespacetest.OnNode(t) {
 		return
 	}
-	if err := ctnetlinktest.Create(ctnetlinktest.Flow{
-		Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:80"), Replies: at("10.244.2.9:80"),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	createFlow(t)
 	failure := errors.New("no room")
 	c := New(Config{
 		Denied: func([]ruleset.Flow) []Denial { return []Denial{{Flow: 0}} },
@@ -136,11 +132,7 @@ func TestFull(t *testing.T) {
 	if !namespacetest.OnNode(t) {
 		return
 	}
-	if err := ctnetlinktest.Create(ctnetlinktest.Flow{
-		Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:80"), Replies: at("10.244.2.9:80"),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	createFlow(t)
 	full := errors.New("no room")
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -165,6 +157,16 @@ func TestFull(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "level=WARN msg=\"too many flows were ended") {
 		t.Errorf("the log does not say that flows were not cut:\n%s", &log)
+	}
+}
+
+// createFlow creates a flow of TCP.
+func createFlow(t *testing.T) {
+	t.Helper()
+	if err := ctnetlinktest.Create(ctnetlinktest.Flow{
+		Protocol: unix.IPPROTO_TCP, Client: at("10.244.1.7:1"), Destination: at("10.244.2.9:80"), Replies: at("10.244.2.9:80"),
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -191,6 +191,8 @@ func (e *element) append(buf []byte, op operation) []byte {
 	case op == deletion:
 	case e.verdict == acceptAll:
 		buf = nfnetlink.AppendVerdict(buf, unix.NFTA_SET_ELEM_DATA, accept, "")
+	case e.verdict == returnAll:
+		buf = nfnetlink.AppendVerdict(buf, unix.NFTA_SET_ELEM_DATA, unix.NFT_RETURN, "")
 	case e.verdict != "":
 		buf = nfnetlink.AppendVerdict(buf, unix.NFTA_SET_ELEM_DATA, unix.NFT_GOTO, e.verdict)
 	case e.timeout > 0:

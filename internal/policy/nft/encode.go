@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"time"
@@ -112,14 +113,17 @@ func (f *family) ownShapes() map[string]shape {
 type element struct {
 	key   string
 	isEnd bool // the key is the first one behind an interval
-	// verdict is where an element of a map goes: a chain, or acceptAll; empty for sets.
+	// verdict is where an element of a map goes: a chain, acceptAll, or returnAll; empty for sets.
 	verdict string
 	// timeout is how long a new one lasts, expires how much of that is left.
 	timeout, expires time.Duration
 }
 
-// acceptAll is the verdict of Pods that nothing restricts. It is no chain's name.
-const acceptAll = "accept"
+// Verdicts of Pods that nothing restricts, for ingress and for egress. They are no chain's names.
+const (
+	acceptAll = "accept"
+	returnAll = "return"
+)
 
 // id identifies an element in its set: where an interval ends, another may begin.
 func (e *element) id() string {
@@ -162,14 +166,9 @@ func encodeBlock(all []element, p netip.Prefix) []element {
 // podElements returns a Pod's elements of the table's own sets.
 func podElements(addr netip.Addr, p ruleset.Pod) map[string]element {
 	f, key := familyOf(addr), string(addr.AsSlice())
-	verdict := func(chain string) element {
-		if chain == "" {
-			chain = acceptAll
-		}
-		return element{key: key, verdict: chain}
-	}
 	return map[string]element{
-		setEgress + f.suffix: verdict(p.Egress), setIngress + f.suffix: verdict(p.Ingress),
-		setSelf + f.suffix: {key: key + key},
+		setEgress + f.suffix:  {key: key, verdict: cmp.Or(p.Egress, returnAll)},
+		setIngress + f.suffix: {key: key, verdict: cmp.Or(p.Ingress, acceptAll)},
+		setSelf + f.suffix:    {key: key + key},
 	}
 }

@@ -103,7 +103,8 @@ const (
 	drops
 )
 
-// judge evaluates the base chain of the direction. If packets do not come by it, they pass.
+// judge evaluates the base chain of the packet, less what is about the other direction. If packets do not
+// come by it, they pass.
 func (j *judge) judge() error {
 	k := kernel{sets: make(map[string]shape), chains: make(map[string]baseChain)}
 	exists, flags, err := j.tableFlags()
@@ -117,12 +118,9 @@ func (j *judge) judge() error {
 		return err
 	}
 	j.sets = k.sets
-	name, hook := chainIngress, uint32(unix.NF_INET_FORWARD)
-	if j.direction == ruleset.Egress {
-		name = chainEgress
-		if j.packet.ToNode {
-			name, hook = chainInput, unix.NF_INET_LOCAL_IN
-		}
+	name, hook := chainForward, uint32(unix.NF_INET_FORWARD)
+	if j.packet.ToNode {
+		name, hook = chainInput, unix.NF_INET_LOCAL_IN
 	}
 	base := k.chains[name]
 	j.verdict.Allowed = true
@@ -169,8 +167,14 @@ func (j *judge) chain(name string) (end, error) {
 			j.dropped(name)
 			return drops, nil
 		case expr.VerdictGoto:
+			if j.isOther(v.Chain) {
+				return accepts, nil
+			}
 			return j.chain(v.Chain)
 		case expr.VerdictJump:
+			if j.isOther(v.Chain) {
+				continue
+			}
 			if result, err := j.chain(v.Chain); err != nil || result != goesOn {
 				return result, err
 			}
@@ -179,6 +183,14 @@ func (j *judge) chain(name string) (end, error) {
 		}
 	}
 	return goesOn, nil
+}
+
+// isOther reports whether a chain is that of the other direction.
+func (j *judge) isOther(chain string) bool {
+	if j.direction == ruleset.Ingress {
+		return chain == chainEgress
+	}
+	return chain == chainIngress
 }
 
 // dropped enters the rule of a chain that drops the packet, by what the one before it logs.

@@ -99,7 +99,7 @@ func TestJudgeOfOthers(t *testing.T) {
 		"a rule was added":               {[]string{"insert", "rule", "inet", nft.DefaultName, "in-b", "tcp", "dport", "!=", "443", "drop"}, denied("in-b", ""), nil},
 		"a rule of two addresses":        {[]string{"insert", "rule", "inet", nft.DefaultName, "ingress", "ip", "daddr", "{ 10.244.1.0/30, 10.244.1.8/29 }", "drop"}, denied("ingress", ""), nil},
 		"a rule that returns":            {[]string{"insert", "rule", "inet", nft.DefaultName, "ingress", "return"}, allowed, nil},
-		"the policy is to drop":          {[]string{"chain", "inet", nft.DefaultName, "ingress", "{ policy drop; }"}, allowed, nil},
+		"the policy is to drop":          {[]string{"chain", "inet", nft.DefaultName, "forward", "{ policy drop; }"}, allowed, nil},
 		"the chain was flushed":          {[]string{"flush", "chain", "inet", nft.DefaultName, "in-b"}, allowed, nil},
 		"the table is dormant":           {[]string{"add", "table", "inet", nft.DefaultName, "{ flags dormant; }"}, allowed, nil},
 		"a rule that nobody understands": {[]string{"insert", "rule", "inet", nft.DefaultName, "ingress", "fib", "saddr", "type", "local", "drop"}, ruleset.Verdict{}, errors.ErrUnsupported},
@@ -120,7 +120,7 @@ func TestJudgeOfOthers(t *testing.T) {
 	_, err := nft.Cleanup(nft.DefaultName)
 	must(t, err)
 	must(t, w.table().Sync(s))
-	w.command("chain", "inet", nft.DefaultName, "ingress", "{ policy drop; }")
+	w.command("chain", "inet", nft.DefaultName, "forward", "{ policy drop; }")
 	packet.Destination = outside[0]
 	if v, err := nft.Judge("", ruleset.Ingress, packet); v.Allowed || err != nil {
 		t.Errorf("with a policy to drop: Judge(%+v) = %+v, %v, want it denied", packet, v, err)

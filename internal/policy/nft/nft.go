@@ -2,18 +2,22 @@
 // packet of each connection of the node's Pods.
 //
 //	table inet portolan-policy {
-//		chain egress {     # hook forward, priority -1; chain input has the same rules on hook input
+//		chain forward {  # on hook forward; chain input is the same on hook input, without ingress
 //			ct state established,related accept
+//			jump egress
+//			goto ingress
+//		}
+//		chain egress {
 //			ip saddr vmap @egress-4              # 10.244.1.7 : goto out-91cc…
 //			ip saddr @ranges-4 goto unknown-out  # an address for Pods that no Pod has
 //		}
-//		chain ingress { … ip daddr vmap @ingress-4 … }  # hook forward, priority 0
-//		chain out-91cc… { tcp dport 5432 ip daddr @pods-03be…-4 accept; … log …; counter drop }
+//		chain ingress { ip daddr vmap @ingress-4 … }
+//		chain out-91cc… { tcp dport 5432 ip daddr @pods-03be…-4 return; … log …; counter drop }
+//		chain in-5f2a…  { tcp dport 80 ip saddr @pods-77d1…-4 accept; … log …; counter drop }
 //	}
 //
-// An accept in chain egress ends that chain only, so that the packet goes on to chain ingress. There
-// is no hook output: what the node sends to its own Pods always passes. Nobody owns the table: it stays
-// in force while the agent is away.
+// What a chain for egress allows returns to the base chain. There is no hook output: what the node sends
+// to its own Pods always passes. Nobody owns the table: it stays in force while the agent is away.
 //
 //	render.go   chains ──► rules
 //	encode.go   sets and their elements ──► octets
@@ -77,8 +81,9 @@ type Counter struct {
 	Packets, Bytes uint64
 }
 
-// Names of base chains, and of chains for packets of addresses that no Pod has.
+// Names of base chains, and of the chains by direction that they lead to.
 const (
+	chainForward = "forward"
 	chainEgress  = "egress"
 	chainIngress = "ingress"
 	chainInput   = "input"

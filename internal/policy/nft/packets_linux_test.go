@@ -457,11 +457,11 @@ func TestList(t *testing.T) {
 	must(t, table.Sync(s))
 	out := w.command("list", "table", "inet", nft.DefaultName)
 	for _, line := range []string{
-		`comment "Pods app=db of shop"`, `comment "NetworkPolicies shop/db and shop/web"`, `oif 0 accept`, `iif "lo" accept`,
+		`comment "Pods app=db of shop"`, `comment "NetworkPolicies shop/db and shop/web"`, `oif 0 return`, `iif "lo" accept`,
 		`tcp dport 80 ip saddr @hosts-4 accept comment "NetworkPolicy shop/db"`, `udp dport 50-59 ip6 saddr @hosts-6 accept comment "NetworkPolicy shop/db"`,
-		`ip daddr . meta l4proto . th dport @ports-4 accept`, `ip6 saddr . ip6 daddr @self-6 accept`, `ip6 hoplimit 255 icmpv6 type 133-137 accept`,
+		`ip daddr . meta l4proto . th dport @ports-4 return`, `ip6 saddr . ip6 daddr @self-6 return`, `ip6 hoplimit 255 icmpv6 type 133-137 accept`,
 		`limit rate 10/second burst 10 packets log prefix "portolan-policy deny in in-0: NetworkPolicy shop/db" group 5 snaplen 128`,
-		`elements = { 10.244.1.11 : goto out-0, 10.244.1.12 : accept }`, `ct state established,related accept`,
+		`elements = { 10.244.1.11 : goto out-0, 10.244.1.12 : return }`, `ct state established,related accept`,
 	} {
 		if !strings.Contains(out, "\t"+strings.TrimSuffix(line, " }")) {
 			t.Errorf("nft does not list %q:\n%s", line, out)

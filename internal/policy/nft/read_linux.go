@@ -172,6 +172,8 @@ func parseVerdict(data []byte) (string, error) {
 		return "", err
 	case v.Kind == expr.VerdictAccept:
 		return acceptAll, nil
+	case v.Kind == expr.VerdictReturn:
+		return returnAll, nil
 	case v.Kind == expr.VerdictGoto:
 		return v.Chain, nil
 	default:

@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/google/nftables/expr"
@@ -48,34 +49,33 @@ func (r *renderer) baseChains() []chain {
 	on := func(hook uint32, priority int32) baseChain {
 		return baseChain{kind: "filter", hook: hook, priority: uint32(priority), policy: accept}
 	}
+	send := rule{expressions: []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chainEgress}}}
+	get := rule{expressions: []expr.Any{goTo(chainIngress)}}
+	// The node may have an address of the range of its Pods, with which it talks to itself.
+	self := rule{expressions: append(loopback(), accepted())}
 	return []chain{
 		r.unknown(ruleset.Egress),
 		r.unknown(ruleset.Ingress),
+		{name: chainEgress, comment: "what Pods of this node send", rules: r.dispatch(ruleset.Egress)},
+		{name: chainIngress, comment: "what Pods of this node get", rules: r.dispatch(ruleset.Ingress)},
 		{
-			name: chainEgress, base: on(unix.NF_INET_FORWARD, -1), comment: "what Pods of this node send",
-			rules: r.dispatch(ruleset.Egress),
-		},
-		{
-			name: chainIngress, base: on(unix.NF_INET_FORWARD, 0), comment: "what Pods of this node get",
-			rules: r.dispatch(ruleset.Ingress),
+			name: chainForward, base: on(unix.NF_INET_FORWARD, -1), comment: "what Pods of this node send and get",
+			rules: slices.Concat(r.flows(), []rule{send, get}),
 		},
 		{
 			name: chainInput, base: on(unix.NF_INET_LOCAL_IN, -1), comment: "what Pods of this node send to it",
-			// The node may have an address of the range of its Pods, with which it talks to itself.
-			rules: append([]rule{{expressions: append(loopback(), accepted())}}, r.dispatch(ruleset.Egress)...),
+			rules: slices.Concat([]rule{self}, r.flows(), []rule{send}),
 		},
 	}
 }
 
-// dispatch returns the rules of a base chain. Neighbor discovery is types 133 to 137, which no node
-// forwards: their hop limit is 255 (RFC 4861, sections 4 and 7.1).
+// flows returns the rules with which base chains begin. Neighbor discovery is types 133 to 137, which no
+// node forwards: their hop limit is 255 (RFC 4861, sections 4 and 7.1).
 //
 //	ct state established,related accept
 //	ip6 hoplimit 255 icmpv6 type 133-137 accept
 //	ip saddr . ip daddr . meta l4proto . th sport . th dport @cut-4 drop
-//	ip saddr vmap @egress-4
-//	ip saddr @ranges-4 goto unknown-out
-func (r *renderer) dispatch(d ruleset.Direction) []rule {
+func (r *renderer) flows() []rule {
 	const established, related = 1 << 1, 1 << 2
 	const routerSolicitation, redirect, hopLimit = 133, 137, 7 // the last one is an offset
 	rules := []rule{
@@ -96,10 +96,15 @@ func (r *renderer) dispatch(d ruleset.Direction) []rule {
 			accepted(),
 		)},
 	}
-	if d == ruleset.Egress { // where packets begin
-		rules = append(rules, r.cutFlows()...)
-	}
-	rules = append(rules, r.verdicts(d)...)
+	return append(rules, r.cutFlows()...)
+}
+
+// dispatch returns the rules that lead packets of a direction to the chains of their Pods.
+//
+//	ip saddr vmap @egress-4
+//	ip saddr @ranges-4 goto unknown-out
+func (r *renderer) dispatch(d ruleset.Direction) []rule {
+	rules := r.verdicts(d)
 	for _, f := range r.families {
 		look := &expr.Lookup{SourceRegister: 1, SetName: setRanges + f.suffix}
 		rules = append(rules, rule{expressions: append(f.peerOf(opposite(d)), look, goTo(unknownChain(d)))})
@@ -140,7 +145,7 @@ func (r *renderer) chain(name string, c *ruleset.Chain) (all []chain, err error)
 		if err != nil {
 			return nil, fmt.Errorf("chain %s: %w", name, err)
 		}
-		then := accepted()
+		then := passed(c.Direction)
 		switch from.Action {
 		case ruleset.Accept:
 		case ruleset.Goto:
@@ -326,6 +331,14 @@ func (f *family) peerIn(d ruleset.Direction, k ruleset.Kind, set string) []expr.
 }
 
 func accepted() expr.Any { return &expr.Verdict{Kind: expr.VerdictAccept} }
+
+// passed ends the chains of a direction: those of ingress come after those of egress.
+func passed(d ruleset.Direction) expr.Any {
+	if d == ruleset.Egress {
+		return &expr.Verdict{Kind: expr.VerdictReturn}
+	}
+	return accepted()
+}
 
 func goTo(to string) expr.Any { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: to} }
 

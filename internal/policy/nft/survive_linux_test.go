@@ -29,7 +29,7 @@ import (
 
 // damage returns commands of nft that damage the table of a model.
 func (m *model) damage() string {
-	base := choose(m.random, []string{"egress", "ingress", "input"})
+	base := choose(m.random, []string{"forward", "input"})
 	var sets, chains []string
 	for name, s := range m.Sets() {
 		if s.Kind != ruleset.Resolved {
@@ -41,7 +41,7 @@ func (m *model) damage() string {
 	}
 	slices.Sort(sets)
 	slices.Sort(chains)
-	sets, chains = append(sets, "ranges-4", "self-6"), append(chains, base, "unknown-in")
+	sets, chains = append(sets, "ranges-4", "self-6"), append(chains, base, "egress", "ingress", "unknown-in")
 	set, chain := choose(m.random, sets), choose(m.random, chains)
 	const hook = "type filter hook forward priority "
 	return strings.ReplaceAll(choose(m.random, []string{
@@ -54,6 +54,7 @@ func (m *model) damage() string {
 		"flush chain inet TABLE " + chain + "; add rule inet TABLE " + chain + " tcp dport 80 drop",
 		"flush chain inet TABLE " + base + "; delete chain inet TABLE " + base,
 		"flush chain inet TABLE " + base + "; delete chain inet TABLE " + base + "; add chain inet TABLE " + base + " { " + hook + "7; }",
+		"flush chain inet TABLE forward; flush chain inet TABLE input; delete chain inet TABLE egress; add chain inet TABLE egress { " + hook + "-1; }",
 		"chain inet TABLE " + base + " { policy drop; }",
 		"add chain inet TABLE other { " + hook + "-90; policy drop; }",
 		"add chain inet TABLE other; add rule inet TABLE other drop; insert rule inet TABLE " + base + " jump other",
@@ -125,7 +126,7 @@ func TestWatch(t *testing.T) {
 	m := newModel(rand.New(rand.NewPCG(7, 8)))
 	s := rules(nil, nil)
 	must(t, table.Sync(s))
-	w.command("flush chain inet portolan-policy egress")
+	w.command("flush chain inet portolan-policy forward")
 	notices, ended := make(chan nft.Notice, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	watch := func() { go func(ctx context.Context) { ended <- table.Watch(ctx, notices) }(ctx) }

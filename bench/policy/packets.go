@@ -15,7 +15,9 @@ import (
 	"portolan.dev/portolan/bench/fakeapi"
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/sender"
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/nft"
+	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
@@ -147,6 +149,16 @@ func (w *way) program() error {
 	}
 	compiler := compile(store)
 	return w.world.Node.Do(func() (err error) {
+		device, err := net.InterfaceByName("servers")
+		if err != nil {
+			return err
+		}
+		// As the CNI plugin reports it: what the Pod sends has its address.
+		compiler.SetLocal(
+			cluster.Key{Namespace: namespaceName(0), Name: "server"},
+			plan.Local{Addrs: []netip.Addr{server().Addr()}, Devices: []uint32{uint32(device.Index)}},
+		)
+		store.View(func(v *cluster.View) { compiler.Apply(v, new(cluster.Changes)) })
 		if w.table, err = nft.New(nft.Config{LogGroup: 1}); err != nil {
 			return err
 		}

@@ -235,6 +235,7 @@ var libraries = []arrow{
 	{"internal/kube/apitest", "k8s.io/", "API types, and selectors"},
 	{"internal/node/hostnet", "github.com/vishvananda/netlink", "devices and their addresses"},
 	{"internal/policy/cni/bridge", "github.com/vishvananda/netlink", "devices that routes lead to"},
+	{"internal/policy/cni/device", "github.com/vishvananda/netlink", "devices, and those that routes lead to"},
 	{"internal/policy/cni/conflist", "github.com/fsnotify/fsnotify", "watches directories"},
 	{"internal/proxy/app", "github.com/prometheus/client_golang", "collects metrics"},
 	{"internal/proxy/app", "golang.org/x/sync", "goroutines that end together"},

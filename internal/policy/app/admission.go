@@ -12,6 +12,8 @@ import (
 	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/policy/cni/attach"
 	"portolan.dev/portolan/internal/policy/cni/bridge"
+	"portolan.dev/portolan/internal/policy/cni/device"
+	"portolan.dev/portolan/internal/policy/plan"
 )
 
 // admissions are the attachments of the node's Pods, and what the plugin waits for.
@@ -20,7 +22,7 @@ type admissions struct {
 	queue   []*request    // guarded by queueMu
 	wake    chan struct{} // has an element if queue has
 
-	attached map[cluster.Key]map[attach.ID]cni.Attachment
+	attached map[cluster.Key]map[attach.ID]attached
 	// absent are attachments that have no Pod in the model, and since when.
 	absent map[attach.ID]time.Time
 	// ending are goroutines that end attachments.
@@ -29,6 +31,12 @@ type admissions struct {
 	bridges map[string]struct{}
 	// waiting are Pods that are not judged by their policies yet.
 	waiting []*request
+}
+
+// attached is an attachment, and what the rules of its Pod need of it.
+type attached struct {
+	cni.Attachment
+	local plan.Local
 }
 
 // request is about an attachment that begins, or some that ended.
@@ -43,7 +51,7 @@ func (r *request) isRelease() bool { return len(r.ended) > 0 }
 
 func newAdmissions() admissions {
 	return admissions{
-		wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID]cni.Attachment),
+		wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID]attached),
 		absent: make(map[attach.ID]time.Time), bridges: make(map[string]struct{}),
 	}
 }
@@ -146,11 +154,26 @@ func (w *worker) takeAll() {
 func (w *worker) attach(a cni.Attachment) {
 	key := podOf(&a)
 	if w.attached[key] == nil {
-		w.attached[key] = make(map[attach.ID]cni.Attachment)
+		w.attached[key] = make(map[attach.ID]attached)
 	}
-	w.attached[key][a.ID] = a
+	w.attached[key][a.ID] = attached{a, w.local(&a)}
 	w.setLocal(key)
 	w.warnOfBridges(a.Addresses)
+}
+
+// local returns what a Pod is attached to. If its device is not known, that its packets have its addresses
+// as their source is not checked.
+func (w *worker) local(a *cni.Attachment) plan.Local {
+	l := plan.Local{Addrs: a.Addresses}
+	index, err := device.Of(a.Devices, a.Addresses)
+	if err != nil {
+		w.cfg.Log.Warn("the device of a Pod is not known: it can send packets with addresses of others",
+			"pod", a.Pod(), "err", err)
+	}
+	if index != 0 {
+		l.Devices = []uint32{index}
+	}
+	return l
 }
 
 // warnOfBridges logs, once for each, which bridges connect a Pod with others without their policies.
@@ -187,7 +210,7 @@ func (w *worker) detach(a *cni.Attachment) {
 	w.setLocal(key)
 }
 
-// setLocal tells the compiler of the addresses of a Pod's attachments.
+// setLocal tells the compiler of a Pod's attachments.
 func (w *worker) setLocal(key cluster.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,11 +219,11 @@ func (w *worker) setLocal(key cluster.Key) {
 		w.compiler.ForgetLocal(key)
 		return
 	}
-	var addrs []netip.Addr
+	var all plan.Local
 	for _, a := range w.attached[key] {
-		addrs = append(addrs, a.Addresses...)
+		all.Addrs, all.Devices = append(all.Addrs, a.local.Addrs...), append(all.Devices, a.local.Devices...)
 	}
-	w.compiler.SetLocal(key, addrs)
+	w.compiler.SetLocal(key, all)
 }
 
 // answer answers the requests that the kernel has the rules for.

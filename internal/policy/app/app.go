@@ -92,7 +92,7 @@ func New(cfg Config) (*Policy, error) {
 		MaxPerName: p.settings.Domains.MaxAddresses, Log: cfg.Log,
 	})
 	p.log = droplog.New(droplog.Config{
-		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf,
+		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf, Behind: p.worker.behindDevice,
 		Ended: p.worker.endedLately, Log: cfg.Log,
 	})
 	p.metrics.stats, p.metrics.names, p.metrics.lines = p.worker.stats, p.gate.Stats, p.log.Stats

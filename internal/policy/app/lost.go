@@ -82,7 +82,7 @@ func (w *worker) absentFor(v *cluster.View, now time.Time) (all []cni.Attachment
 			if !known {
 				w.absent[id] = now
 			} else if now.Sub(since) >= lostTime {
-				all = append(all, a)
+				all = append(all, a.Attachment)
 			}
 		}
 	}

@@ -427,6 +427,17 @@ func (w *worker) nameOf(addr netip.Addr) string {
 	return key.String()
 }
 
+// behindDevice returns the Pod behind a device, as NAMESPACE/NAME; empty if none is known.
+func (w *worker) behindDevice(index uint32) string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	key, ok := w.compiler.Behind(index)
+	if !ok {
+		return ""
+	}
+	return key.String()
+}
+
 // domainsNow returns the domain names of the sets of the ruleset, and whether they may be others than
 // those that the kernel has.
 func (w *worker) domainsNow(all bool, d *ruleset.Delta) (domains map[string][]string, changed bool) {

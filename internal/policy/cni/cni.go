@@ -24,6 +24,9 @@ type Attachment struct {
 	attach.Sandbox
 	// Addresses are of either family, without zones and not mapped. There is at least one.
 	Addresses []netip.Addr `json:"addresses"`
+	// Devices are the names of the host's devices that the network plugin reported, one of which may be the
+	// Pod's. There need not be any.
+	Devices []string `json:"devices,omitempty"`
 }
 
 // check returns an error if something is missing.

@@ -216,7 +216,7 @@ func (s *Server) do(ctx context.Context, r attach.Request) error {
 
 // attachmentOf returns the attachment of a request.
 func attachmentOf(r attach.Request) (Attachment, error) {
-	a := Attachment{Sandbox: r.Sandbox}
+	a := Attachment{Sandbox: r.Sandbox, Devices: r.Devices}
 	for _, text := range r.Addresses {
 		addr, err := netip.ParseAddr(text)
 		if err == nil && addr.Zone() != "" {

@@ -28,7 +28,8 @@ import (
 // Label is what a rule says of the packets that it logs.
 type Label struct {
 	// Event is what happened: "deny", "audit" (a policy in audit mode would have denied it)
-	// or "unknown" (the address is one for Pods of the node that no Pod has).
+	// "unknown" (the address is one for Pods of the node that no Pod has) or "forged" (the source is none of
+	// the addresses of the Pod that sent it).
 	Event     string
 	Direction ruleset.Direction
 	// Chain is the chain of the rule, and Reason why the rule is there.
@@ -48,11 +49,16 @@ type Config struct {
 	// Ended reports whether the Pod that had an address ended a short time ago: packets that
 	// arrive late, of event "unknown", have no line. Nil is never.
 	Ended func(netip.Addr) bool
+	// Behind returns the Pod behind a device of the node, as Pod does; nil knows none.
+	Behind func(device uint32) string
 	// PerSecond is the highest number of lines a second, and Keep the number of lines kept
 	// for Recent.
 	PerSecond, Keep int
 	Log             *slog.Logger
 }
+
+// forged is the Event of packets whose source is none of the addresses of the Pod that sent them.
+const forged = "forged"
 
 // The defaults.
 const (
@@ -78,7 +84,7 @@ type Record struct {
 	Direction string    `json:"direction"` // "ingress" or "egress", of the Pod that the rule is for
 	// Source and Destination are those after the translation of Services.
 	Source         netip.Addr `json:"source"`
-	SourcePod      string     `json:"sourcePod,omitempty"` // NAMESPACE/NAME
+	SourcePod      string     `json:"sourcePod,omitempty"` // NAMESPACE/NAME, of "forged" packets the one that sent them
 	Destination    netip.Addr `json:"destination"`
 	DestinationPod string     `json:"destinationPod,omitempty"`
 	// Protocol is "TCP", "UDP", "SCTP", "ICMP", "ICMPv6" or a number. Only the first three
@@ -129,6 +135,7 @@ type flow struct {
 	from, to netip.Addr
 	protocol uint8
 	port     uint16 // of the destination
+	device   uint32 // of "forged" packets
 }
 
 // line is a Record that is being gathered.
@@ -194,11 +201,18 @@ func (l *Log) Stats() Stats {
 	return l.stats
 }
 
-// observe gathers a packet with the prefix of a rule: the octets from the IP header on, of
-// which the end may be missing.
-func (l *Log) observe(now time.Time, prefix string, payload []byte) {
-	label, ours := l.cfg.Parse(prefix)
-	p, ok := parsePacket(payload)
+// logged is a packet as the kernel logs it.
+type logged struct {
+	prefix string // of the rule
+	device uint32 // by which it came
+	// payload is the octets from the IP header on, of which the end may be missing.
+	payload []byte
+}
+
+// observe gathers a packet.
+func (l *Log) observe(now time.Time, m logged) {
+	label, ours := l.cfg.Parse(m.prefix)
+	p, ok := parsePacket(m.payload)
 	if !ours {
 		l.count(&l.stats.Foreign)
 		return
@@ -211,13 +225,18 @@ func (l *Log) observe(now time.Time, prefix string, payload []byte) {
 		l.count(&l.stats.Late)
 		return
 	}
-	f := flow{label, p.from, p.to, p.protocol, p.toPort}
+	f := flow{label: label, from: p.from, to: p.to, protocol: p.protocol, port: p.toPort}
+	sender := l.cfg.Pod
+	if label.Event == forged && l.cfg.Behind != nil {
+		f.device = m.device
+		sender = func(netip.Addr) string { return l.cfg.Behind(m.device) }
+	}
 	if !l.isNew(f) {
 		return
 	}
 	r := Record{
 		Time: now, Event: label.Event, Direction: directions[label.Direction],
-		Source: p.from, SourcePod: l.cfg.Pod(p.from), Destination: p.to, DestinationPod: l.cfg.Pod(p.to),
+		Source: p.from, SourcePod: sender(p.from), Destination: p.to, DestinationPod: l.cfg.Pod(p.to),
 		Protocol: protocolName(p.protocol), SourcePort: p.fromPort, DestinationPort: p.toPort,
 		Chain: label.Chain, Reason: label.Reason, Packets: 1,
 	}
@@ -357,6 +376,8 @@ func (l *Log) emit(r *Record) {
 		l.cfg.Log.Info("packet would be denied by policy", attrs...)
 	case "unknown":
 		l.cfg.Log.Info("packet of an address without a Pod denied", attrs...)
+	case forged:
+		l.cfg.Log.Info("packet denied whose source is not an address of its Pod", attrs...)
 	default:
 		l.cfg.Log.Info("packet denied by policy", attrs...)
 	}

@@ -156,14 +156,14 @@ func TestLines(t *testing.T) {
 		stop := run(t, l)
 		began := time.Now()
 		for i := range 3 {
-			l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, uint16(1000+i), 443))
+			l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.7", "192.0.2.9", tcp, uint16(1000+i), 443)})
 		}
-		l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 80))
-		l.observe(time.Now(), "test audit in in-77: ClusterNetworkPolicy all", ipv4("10.244.1.7", "10.244.1.8", icmp, 0, 0))
-		l.observe(time.Now(), "another program's", ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 80))
-		l.observe(time.Now(), prefix, nil)
+		l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 80)})
+		l.observe(time.Now(), logged{prefix: "test audit in in-77: ClusterNetworkPolicy all", payload: ipv4("10.244.1.7", "10.244.1.8", icmp, 0, 0)})
+		l.observe(time.Now(), logged{prefix: "another program's", payload: ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 80)})
+		l.observe(time.Now(), logged{prefix: prefix, payload: nil})
 		time.Sleep(3 * time.Second)
-		l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 443))
+		l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 443)})
 		stop()
 		src, dst, db := netip.MustParseAddr("10.244.1.7"), netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("10.244.1.8")
 		out := Record{
@@ -207,7 +207,7 @@ func TestLinesWhilePodWaits(t *testing.T) {
 		}
 		go func() {
 			defer close(observed)
-			l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 443))
+			l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, 443)})
 		}()
 		synctest.Wait()
 		if free := l.mu.TryLock(); !free {
@@ -231,11 +231,11 @@ func TestLimits(t *testing.T) {
 		l, lines := newTest(Config{PerSecond: 5, Keep: 8})
 		stop := run(t, l)
 		for port := range uint16(2000) {
-			l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, port))
+			l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, port)})
 		}
 		time.Sleep(10 * time.Second)
 		for port := range uint16(4) {
-			l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, port))
+			l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, port)})
 		}
 		time.Sleep(2 * time.Minute)
 		stop()
@@ -261,10 +261,10 @@ func TestShares(t *testing.T) {
 		in := "test deny in in-77: NetworkPolicy shop/web"
 		for range seconds {
 			for port := range uint16(scan) {
-				l.observe(time.Now(), prefix, ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, port))
+				l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.7", "192.0.2.9", tcp, 1000, port)})
 			}
-			l.observe(time.Now(), prefix, ipv4("10.244.1.8", "192.0.2.9", tcp, 1000, 443))
-			l.observe(time.Now(), in, ipv4("192.0.2.9", "192.0.2.10", tcp, 1000, 443))
+			l.observe(time.Now(), logged{prefix: prefix, payload: ipv4("10.244.1.8", "192.0.2.9", tcp, 1000, 443)})
+			l.observe(time.Now(), logged{prefix: in, payload: ipv4("192.0.2.9", "192.0.2.10", tcp, 1000, 443)})
 			time.Sleep(gatherTime)
 		}
 		stop()
@@ -294,8 +294,8 @@ func TestLatePackets(t *testing.T) {
 	l, lines := newTest(Config{Ended: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.244.1.9") }})
 	now := time.Now()
 	for _, prefix := range []string{"test unknown in unknown: no Pod", "test unknown out unknown: no Pod", "test deny in in-77: closed"} {
-		l.observe(now, prefix, ipv4("10.244.1.9", "10.244.1.10", tcp, 80, 1))
-		l.observe(now, prefix, ipv4("10.244.1.10", "10.244.1.9", tcp, 2, 80))
+		l.observe(now, logged{prefix: prefix, payload: ipv4("10.244.1.9", "10.244.1.10", tcp, 80, 1)})
+		l.observe(now, logged{prefix: prefix, payload: ipv4("10.244.1.10", "10.244.1.9", tcp, 2, 80)})
 	}
 	l.flush(now.Add(gatherTime))
 	if s := l.Stats(); s.Late != 2 || s.Lines != 4 || s.Suppressed != 0 {
@@ -354,7 +354,7 @@ func TestPage(t *testing.T) {
 	defer server.Close()
 	emit := func(from string, port uint16) {
 		now := time.Now()
-		l.observe(now, prefix, ipv4(from, "192.0.2.9", tcp, 1000, port))
+		l.observe(now, logged{prefix: prefix, payload: ipv4(from, "192.0.2.9", tcp, 1000, port)})
 		l.flush(now.Add(gatherTime))
 	}
 	emit("10.244.1.7", 1)

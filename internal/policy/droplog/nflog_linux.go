@@ -27,6 +27,7 @@ const (
 	commandBind = 1 // NFULNL_CFG_CMD_BIND
 	copyPacket  = 2 // NFULNL_COPY_PACKET
 
+	attributeDevice  = 4  // NFULA_IFINDEX_INDEV
 	attributePayload = 9  // NFULA_PAYLOAD
 	attributePrefix  = 10 // NFULA_PREFIX
 )
@@ -138,13 +139,12 @@ func (l *Log) read(ctx context.Context, socket *netlink.Conn) error {
 
 // take takes the packet of a message.
 func (l *Log) take(now time.Time, message []byte) {
-	var prefix string
-	var payload []byte
+	var m logged
 	if len(message) >= nfnetlink.HeaderSize {
-		found, err := nfnetlink.Attributes(message[nfnetlink.HeaderSize:], attributePrefix, attributePayload)
+		found, err := nfnetlink.Attributes(message[nfnetlink.HeaderSize:], attributePrefix, attributePayload, attributeDevice)
 		if err == nil {
-			prefix, payload = nfnetlink.Text(found[0]), found[1]
+			m = logged{nfnetlink.Text(found[0]), nfnetlink.Uint32(found[2]), found[1]}
 		}
 	}
-	l.observe(now, prefix, payload)
+	l.observe(now, m)
 }

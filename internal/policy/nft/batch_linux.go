@@ -65,7 +65,11 @@ func appendComment(buf []byte, kind uint16, as userdata.Type, comment string) []
 
 // newSet adds the creation of a set.
 func (b *batch) newSet(name string, s shape, comment string) {
-	const verdict, bigEndian = 0xffffff00, 2 // NFT_DATA_VERDICT; nftables, enum byteorder
+	const verdict, hostEndian, bigEndian = 0xffffff00, 1, 2 // NFT_DATA_VERDICT; nftables, enum byteorder
+	order := uint32(bigEndian)
+	if s.keyType == typeDevice {
+		order = hostEndian
+	}
 	b.sets++
 	b.message(unix.NFT_MSG_NEWSET, netlink.Create, func(buf []byte) []byte {
 		buf = nfnetlink.AppendString(buf, unix.NFTA_SET_NAME, name)
@@ -82,7 +86,7 @@ func (b *batch) newSet(name string, s shape, comment string) {
 			buf = nfnetlink.AppendUint32(buf, unix.NFTA_SET_DESC_SIZE, s.most)
 			nfnetlink.CloseNested(buf, description)
 		}
-		data := userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, bigEndian)
+		data := userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, order)
 		if comment != "" {
 			data = userdata.AppendString(data, userdata.NFTNL_UDATA_SET_COMMENT, comment)
 		}

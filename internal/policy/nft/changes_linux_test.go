@@ -32,7 +32,7 @@ func TestDeltas(t *testing.T) {
 	l := newLab(w)
 	w.translate()
 	table := w.table()
-	m := newModel(rand.New(rand.NewPCG(1, 2)))
+	m := newModel(w, rand.New(rand.NewPCG(1, 2)))
 	must(t, table.Sync(m))
 	sent, allowed := 0, 0
 	for i := range events(t, 300) {
@@ -66,7 +66,7 @@ func TestDivided(t *testing.T) {
 	l := newLab(w)
 	w.translate()
 	table := w.table()
-	m := newModel(rand.New(rand.NewPCG(3, 4)))
+	m := newModel(w, rand.New(rand.NewPCG(3, 4)))
 	must(t, table.Sync(m))
 	before := rulesettest.Copy(m)
 	parts := 0
@@ -106,7 +106,7 @@ func TestKilled(t *testing.T) {
 		return
 	}
 	random := rand.New(rand.NewPCG(9, 10))
-	m := newModel(random)
+	m := newModel(w, random)
 	must(t, w.table().Sync(m))
 	killed := 0
 	for i := range events(t, 60) {

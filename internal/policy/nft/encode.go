@@ -3,6 +3,7 @@ package nft
 import (
 	"cmp"
 	"encoding/binary"
+	"iter"
 	"net/netip"
 	"time"
 
@@ -56,6 +57,13 @@ const (
 	setSelf    = "self"    // a Pod's address . the same address
 	setRanges  = "ranges"  // what Pods on the node get addresses of
 	setCut     = "cut"     // flows that may not go on, see Cut
+	setSources = "sources" // the device of a Pod . an address of the Pod
+)
+
+// Sets of the table itself, of both families.
+const (
+	setDevices = "pod-devices" // the devices of Pods
+	setLinks   = "links"       // the device of a Pod : its chain for egress
 )
 
 // shape is what a set is declared as.
@@ -78,6 +86,7 @@ const (
 const (
 	typeProtocol = 12
 	typePort     = 13
+	typeDevice   = 20
 	typeBits     = 6
 )
 
@@ -100,13 +109,30 @@ func (f *family) shapeOf(k ruleset.Kind) shape {
 // ownShapes returns the declarations of the table's own sets.
 func (f *family) ownShapes() map[string]shape {
 	addr := f.shapeOf(ruleset.Hosts)
-	verdicts, pair := addr, addr
+	verdicts, pair, source := addr, addr, addr
 	verdicts.flags, verdicts.isMap = flagMap, true
 	pair.keyType, pair.keySize = f.magic<<typeBits|f.magic, 2*f.size
+	source.keyType, source.keySize = typeDevice<<typeBits|f.magic, deviceSize+f.size
 	return map[string]shape{
-		setEgress + f.suffix: verdicts, setIngress + f.suffix: verdicts, setSelf + f.suffix: pair,
+		setSources + f.suffix: source,
+		setEgress + f.suffix:  verdicts, setIngress + f.suffix: verdicts, setSelf + f.suffix: pair,
 		setRanges + f.suffix: f.shapeOf(ruleset.Blocks), setCut + f.suffix: f.cutShape(),
 	}
+}
+
+// Of the sets of devices.
+const (
+	deviceSize = 4 // of an index in octets
+	// maxDevices is how many devices of Pods are known at most. The kernel looks elements up faster in a set
+	// with a limit, for which it allocates 8 octets for each element at once.
+	maxDevices = 1 << 14
+)
+
+// deviceShapes returns the declarations of the table's own sets of both families.
+func deviceShapes() map[string]shape {
+	devices := shape{keyType: typeDevice, keySize: deviceSize, most: maxDevices}
+	links := shape{keyType: typeDevice, keySize: deviceSize, flags: flagMap, isMap: true}
+	return map[string]shape{setDevices: devices, setLinks: links}
 }
 
 // element is an element of a set.
@@ -163,12 +189,51 @@ func encodeBlock(all []element, p netip.Prefix) []element {
 	return all
 }
 
-// podElements returns a Pod's elements of the table's own sets.
-func podElements(addr netip.Addr, p ruleset.Pod) map[string]element {
+// entry is an element of one of the table's own sets.
+type entry struct {
+	set string
+	element
+}
+
+// podEntries returns what a Pod's address has.
+func podEntries(addr netip.Addr, p ruleset.Pod) []entry {
 	f, key := familyOf(addr), string(addr.AsSlice())
-	return map[string]element{
-		setEgress + f.suffix:  {key: key, verdict: cmp.Or(p.Egress, returnAll)},
-		setIngress + f.suffix: {key: key, verdict: cmp.Or(p.Ingress, acceptAll)},
-		setSelf + f.suffix:    {key: key + key},
+	return []entry{
+		{setEgress + f.suffix, element{key: key, verdict: cmp.Or(p.Egress, returnAll)}},
+		{setIngress + f.suffix, element{key: key, verdict: cmp.Or(p.Ingress, acceptAll)}},
+		{setSelf + f.suffix, element{key: key + key}},
+	}
+}
+
+// deviceEntries returns what a Pod's device has.
+func deviceEntries(index uint32, d ruleset.Device) []entry {
+	key := string(binary.NativeEndian.AppendUint32(nil, index))
+	all := []entry{
+		{setDevices, element{key: key}},
+		{setLinks, element{key: key, verdict: cmp.Or(d.Egress, returnAll)}},
+	}
+	for _, addr := range d.Addrs {
+		all = append(all, entry{setSources + familyOf(addr).suffix, element{key: key + string(addr.AsSlice())}})
+	}
+	return all
+}
+
+// ownEntries yields what Pods' addresses and devices have.
+func ownEntries(rs ruleset.Ruleset) iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		for addr, p := range rs.Pods() {
+			for _, e := range podEntries(addr, p) {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+		for index, d := range rs.Devices() {
+			for _, e := range deviceEntries(index, d) {
+				if !yield(e) {
+					return
+				}
+			}
+		}
 	}
 }

@@ -198,7 +198,7 @@ func (j *judge) dropped(chain string) {
 	switch p := j.logged; {
 	case p == (Prefix{}):
 		j.deny(chain, "")
-	case p.Event == Unknown:
+	case p.Event == Unknown, p.Event == Forged:
 		j.deny("", p.Reason)
 	default:
 		j.deny(p.Chain, p.Reason)
@@ -358,6 +358,8 @@ func (j *judge) meta(e *expr.Meta) []byte {
 		return []byte{byte(j.packet.Protocol)}
 	case e.Key == expr.MetaKeyOIF && j.packet.ToNode:
 		return native(0)
+	case e.Key == expr.MetaKeyIIF && j.packet.Device != 0:
+		return native(j.packet.Device)
 	case e.Key == expr.MetaKeyOIF || e.Key == expr.MetaKeyIIF:
 		return native(otherDevice)
 	}

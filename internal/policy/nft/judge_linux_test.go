@@ -36,14 +36,14 @@ func TestJudgeEqualsRuleset(t *testing.T) {
 		return
 	}
 	random := rand.New(rand.NewPCG(21, 6))
-	table, m := w.table(), newModel(random)
+	table, m := w.table(), newModel(w, random)
 	must(t, table.Sync(m))
 	allowed := make(map[bool]int)
 	for range 150 {
 		must(t, table.Apply(m, m.change()))
 		m.resolve(t, table)
 		for _, p := range m.packets(12) {
-			packet := ruleset.Packet{Source: p.from, Destination: p.to, Protocol: p.protocol, DestinationPort: p.port}
+			packet := ruleset.Packet{Source: p.from, Destination: p.to, Protocol: p.protocol, DestinationPort: p.port, Device: w.devices[p.sender]}
 			if p.protocol == icmp {
 				packet.DestinationPort = 0
 			}

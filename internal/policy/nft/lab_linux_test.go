@@ -340,7 +340,7 @@ func (l *lab) compare(rs ruleset.Ruleset, isIn func(set string, addr netip.Addr)
 // judge returns the verdict about a packet.
 func (l *lab) judge(rs ruleset.Ruleset, isIn func(set string, addr netip.Addr) bool, p packet) ruleset.Verdict {
 	ns, ok := l.hosts[p.to]
-	judged := ruleset.Packet{Source: p.from, Destination: p.to, Protocol: p.protocol, DestinationPort: p.port, ToNode: ok && ns == nil}
+	judged := ruleset.Packet{Source: p.from, Destination: p.to, Protocol: p.protocol, DestinationPort: p.port, ToNode: ok && ns == nil, Device: l.devices[p.sender]}
 	if p.seen.IsValid() {
 		judged.Destination = p.seen
 	}

@@ -25,14 +25,16 @@ type model struct {
 	random *rand.Rand
 	next   int            // number of a name
 	depth  map[string]int // how many chains follow a chain
+	// behind are the devices of the node that Pods are behind.
+	behind []uint32
 	// resolved are the addresses in sets of kind Resolved.
 	resolved map[string]map[netip.Addr]struct{}
 }
 
-func newModel(random *rand.Rand) *model {
+func newModel(w *world, random *rand.Rand) *model {
 	m := &model{
 		State: rulesettest.NewState(), random: random, depth: make(map[string]int),
-		resolved: make(map[string]map[netip.Addr]struct{}),
+		resolved: make(map[string]map[netip.Addr]struct{}), behind: []uint32{w.devices[podA[0]], w.devices[podB[0]], w.devices[podC[0]]},
 	}
 	m.SetRanges(ranges...)
 	return m
@@ -87,7 +89,7 @@ func (m *model) change() *ruleset.Delta {
 		d.NewSets, d.GoneSets = append(d.NewSets, one.NewSets...), append(d.GoneSets, one.GoneSets...)
 		d.NewChains, d.GoneChains = append(d.NewChains, one.NewChains...), append(d.GoneChains, one.GoneChains...)
 		maps.Copy(d.Elements, one.Elements)
-		d.Pods, d.Ranges = append(d.Pods, one.Pods...), d.Ranges || one.Ranges
+		d.Pods, d.Devices, d.Ranges = append(d.Pods, one.Pods...), append(d.Devices, one.Devices...), d.Ranges || one.Ranges
 	}
 	return d
 }
@@ -96,7 +98,7 @@ func (m *model) change() *ruleset.Delta {
 func (m *model) one(besides *ruleset.Delta) (*ruleset.Delta, *rulesettest.State) {
 	d, from := new(ruleset.Delta), rulesettest.NewState()
 	sets, chains := slices.Sorted(maps.Keys(maps.Collect(m.Sets()))), slices.Sorted(maps.Keys(maps.Collect(m.Chains())))
-	switch kind := m.random.IntN(12); {
+	switch kind := m.random.IntN(13); {
 	case kind < 2 && len(sets) < 40 || len(sets) < 3:
 		k := ruleset.Kind(m.random.IntN(4))
 		name := m.name([]string{"pods", "blocks", "ports", "names"}[k])
@@ -147,6 +149,18 @@ func (m *model) one(besides *ruleset.Delta) (*ruleset.Delta, *rulesettest.State)
 		if m.random.IntN(6) > 0 {
 			from.PutPod(addr, ruleset.Pod{Ingress: m.chainOf(ruleset.Ingress, chains), Egress: m.chainOf(ruleset.Egress, chains)})
 		}
+	case kind < 12:
+		index := choose(m.random, m.behind)
+		d.Devices = []uint32{index}
+		if m.random.IntN(3) > 0 {
+			device := ruleset.Device{Egress: m.chainOf(ruleset.Egress, chains)}
+			for _, addr := range pool[:6] {
+				if m.random.IntN(2) == 0 {
+					device.Addrs = append(device.Addrs, addr)
+				}
+			}
+			from.PutDevice(index, device)
+		}
 	default:
 		d.Ranges = true
 		from.SetRanges(choose(m.random, allRanges)...)
@@ -178,6 +192,11 @@ func (m *model) usesChain(chain string) bool {
 			return true
 		}
 	}
+	for _, d := range m.Devices() {
+		if d.Egress == chain {
+			return true
+		}
+	}
 	for _, p := range m.Pods() {
 		if p.Ingress == chain || p.Egress == chain {
 			return true
@@ -202,7 +221,11 @@ func (m *model) newChain(name string, d ruleset.Direction, sets, chains []string
 			if m.random.IntN(4) == 0 {
 				p.First, p.Last = 0, 65535
 			}
-			r.Ports = append(r.Ports, p)
+			if !slices.ContainsFunc(r.Ports, func(o ruleset.Ports) bool {
+				return o.Protocol == p.Protocol && o.First <= p.Last && p.First <= o.Last
+			}) {
+				r.Ports = append(r.Ports, p)
+			}
 		}
 		if d == ruleset.Egress || m.random.IntN(2) == 0 {
 			r.Where = []ruleset.Where{ruleset.Anywhere, ruleset.Anywhere, ruleset.ToSelf, ruleset.ToNode}[m.random.IntN(3+int(d))]
@@ -251,8 +274,18 @@ func (m *model) packets(n int) (all []packet) {
 		if p.sender == outside[i] && m.random.IntN(2) == 0 {
 			p.from = outside2[i]
 		}
-		if m.random.IntN(10) == 0 {
+		switch m.random.IntN(10) {
+		case 0:
 			p.from = unknown[i]
+		case 1, 2:
+			p.from = choose(m.random, pool[:6])
+			if p.from.Is4() != p.sender.Is4() {
+				p.from = p.sender
+			}
+		case 3:
+			if i == 1 && p.sender != outside[i] {
+				p.from, p.to = ofLink, nodeInside[i] // it is not forwarded
+			}
 		}
 		if p.to == vip[i] {
 			p.seen = podA[i]

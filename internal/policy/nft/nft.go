@@ -3,9 +3,14 @@
 //
 //	table inet portolan-policy {
 //		chain forward {  # on hook forward; chain input is the same on hook input, without ingress
+//			iif @pod-devices jump source
 //			ct state established,related accept
 //			jump egress
 //			goto ingress
+//		}
+//		chain source {  # packets that come by the device of a Pod
+//			iif . ip saddr @sources-4 return     # the device of 10.244.1.7 . 10.244.1.7
+//			… log …; counter drop
 //		}
 //		chain egress {
 //			ip saddr vmap @egress-4              # 10.244.1.7 : goto out-91cc…
@@ -16,8 +21,10 @@
 //		chain in-5f2a…  { tcp dport 80 ip saddr @pods-77d1…-4 accept; … log …; counter drop }
 //	}
 //
-// What a chain for egress allows returns to the base chain. There is no hook output: what the node sends
-// to its own Pods always passes. Nobody owns the table: it stays in force while the agent is away.
+// What a chain for egress allows returns to the base chain. The source of each packet of a Pod's device is
+// compared, so that none passes as one of an established flow of another Pod. There is no hook output: what
+// the node sends to its own Pods always passes. Nobody owns the table: it stays in force while the agent is
+// away.
 //
 //	render.go   chains ──► rules
 //	encode.go   sets and their elements ──► octets
@@ -81,12 +88,14 @@ type Counter struct {
 	Packets, Bytes uint64
 }
 
-// Names of base chains, and of the chains by direction that they lead to.
+// Names of base chains, and of those of the table itself that they lead to.
 const (
 	chainForward = "forward"
 	chainEgress  = "egress"
 	chainIngress = "ingress"
 	chainInput   = "input"
+	chainSource  = "source"
+	chainLink    = "link"
 )
 
 // unknownChain returns the chain for packets of addresses that no Pod has.

@@ -16,6 +16,9 @@ import (
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
+// ofLink is an address of a link.
+var ofLink = netip.MustParseAddr("fe80::77")
+
 // vip is an address that the node translates to that of Pod a.
 var vip = addrs("10.96.0.1", "fd00:96::1")
 

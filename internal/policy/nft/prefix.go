@@ -18,18 +18,21 @@ const (
 	// Unknown packets were dropped since their source, for Egress, or their destination is an address for
 	// Pods of the node that no Pod has.
 	Unknown
+	// Forged packets were dropped since their source is none of the addresses of the Pod whose device they
+	// came by.
+	Forged
 )
 
 // String returns the word for the event in a log prefix.
 func (e Event) String() string { return events[min(int(e), len(events)-1)] }
 
-var events = []string{"deny", "audit", "unknown"}
+var events = []string{"deny", "audit", "unknown", "forged"}
 
 // Prefix is what the log prefix of a packet says (nft(8), log statement).
 type Prefix struct {
 	Event     Event
 	Direction ruleset.Direction
-	// Chain is the name of the ruleset's chain, or of the table's own for Unknown.
+	// Chain is the name of the ruleset's chain, or of the table's own for Unknown and Forged.
 	Chain string
 	// Reason is that of the rule.
 	Reason string

@@ -53,6 +53,7 @@ func (t *Table) features() []feature {
 		{"sets of intervals (nft_set_rbtree)", ipv6.shapeOf(ruleset.Blocks)},
 		{"sets with timeouts", ipv4.shapeOf(ruleset.Resolved)},
 		{"verdict maps", ipv4.ownShapes()[setEgress+ipv4.suffix]},
+		{"sets of devices", deviceShapes()[setDevices]},
 	} {
 		all = append(all, feature{s.name, func(b *batch) error {
 			b.newSet("probe", s.shape, "")

@@ -56,6 +56,8 @@ func (r *renderer) baseChains() []chain {
 	return []chain{
 		r.unknown(ruleset.Egress),
 		r.unknown(ruleset.Ingress),
+		r.source(),
+		r.link(),
 		{name: chainEgress, comment: "what Pods of this node send", rules: r.dispatch(ruleset.Egress)},
 		{name: chainIngress, comment: "what Pods of this node get", rules: r.dispatch(ruleset.Ingress)},
 		{
@@ -72,6 +74,7 @@ func (r *renderer) baseChains() []chain {
 // flows returns the rules with which base chains begin. Neighbor discovery is types 133 to 137, which no
 // node forwards: their hop limit is 255 (RFC 4861, sections 4 and 7.1).
 //
+//	iif @pod-devices jump source
 //	ct state established,related accept
 //	ip6 hoplimit 255 icmpv6 type 133-137 accept
 //	ip saddr . ip daddr . meta l4proto . th sport . th dport @cut-4 drop
@@ -79,6 +82,7 @@ func (r *renderer) flows() []rule {
 	const established, related = 1 << 1, 1 << 2
 	const routerSolicitation, redirect, hopLimit = 133, 137, 7 // the last one is an offset
 	rules := []rule{
+		{expressions: append(ofPod(false), &expr.Verdict{Kind: expr.VerdictJump, Chain: chainSource})},
 		{expressions: []expr.Any{
 			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: native(established | related), Xor: native(0)},
@@ -109,7 +113,82 @@ func (r *renderer) dispatch(d ruleset.Direction) []rule {
 		look := &expr.Lookup{SourceRegister: 1, SetName: setRanges + f.suffix}
 		rules = append(rules, rule{expressions: append(f.peerOf(opposite(d)), look, goTo(unknownChain(d)))})
 	}
+	if d == ruleset.Egress {
+		rules = append(rules, rule{expressions: append(ofLink(), goTo(chainLink))})
+	}
 	return rules
+}
+
+// source returns the chain for what comes by the device of a Pod. Addresses of the link are judged in another
+// chain, and without an address a Pod sends what gets it one (RFC 4862, section 5.4.2).
+//
+//	iif . ip saddr @sources-4 return
+//	ip6 saddr fe80::/10 return
+//	ip6 saddr :: meta l4proto ipv6-icmp return
+func (r *renderer) source() chain {
+	c := chain{name: chainSource, comment: "by the device of a Pod, only its addresses"}
+	pass := func(condition []expr.Any) {
+		c.rules = append(c.rules, rule{expressions: append(condition, &expr.Verdict{Kind: expr.VerdictReturn})})
+	}
+	for _, f := range r.families {
+		pass(append(f.is(),
+			&expr.Meta{Key: expr.MetaKeyIIF, Register: 1}, f.address(ruleset.Ingress, 1),
+			&expr.Lookup{SourceRegister: 1, SetName: setSources + f.suffix}))
+	}
+	pass(ofLink())
+	noAddress := &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, ipv6.size)}
+	pass(slices.Concat(ipv6.peerOf(ruleset.Ingress), []expr.Any{noAddress}, protocol(unix.IPPROTO_ICMPV6)))
+	p := Prefix{Event: Forged, Direction: ruleset.Egress, Chain: chainSource, Reason: ruleset.ReasonForged}
+	c.rules = append(c.rules, r.logged(p)...)
+	return c
+}
+
+// link returns the chain for packets with an address of the link as their source. Reports of listeners to
+// multicast (RFC 3810, section 5) pass. As in unknown, Pods are looked up again.
+//
+//	icmpv6 type 130-132 return
+//	icmpv6 type 143 return
+//	iif vmap @links
+//	iif vmap @links
+//	iif != @pod-devices return
+func (r *renderer) link() chain {
+	const query, done, report = 130, 132, 143
+	reports := func(from, to byte) rule {
+		return rule{expressions: append(
+			protocol(unix.IPPROTO_ICMPV6),
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+			&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{from}, ToData: []byte{to}},
+			&expr.Verdict{Kind: expr.VerdictReturn},
+		)}
+	}
+	look := rule{expressions: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIF, Register: 1},
+		&expr.Lookup{SourceRegister: 1, IsDestRegSet: true, SetName: setLinks},
+	}}
+	other := rule{expressions: append(ofPod(true), &expr.Verdict{Kind: expr.VerdictReturn})}
+	p := Prefix{Event: Unknown, Direction: ruleset.Egress, Chain: chainLink, Reason: ruleset.ReasonNoPod}
+	return chain{
+		name: chainLink, comment: "addresses of the link of a Pod",
+		rules: append([]rule{reports(query, done), reports(report, report), look, look, other}, r.logged(p)...),
+	}
+}
+
+// ofPod is met by packets that come by the device of a Pod, or, inverted, by those that do not.
+func ofPod(inverted bool) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIF, Register: 1},
+		&expr.Lookup{SourceRegister: 1, SetName: setDevices, Invert: inverted},
+	}
+}
+
+// ofLink is met by packets from fe80::/10.
+func ofLink() []expr.Any {
+	octets := func(first, second byte) []byte { return append([]byte{first, second}, make([]byte, ipv6.size-2)...) }
+	return append(
+		ipv6.peerOf(ruleset.Ingress),
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: ipv6.size, Mask: octets(0xff, 0xc0), Xor: octets(0, 0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: octets(0xfe, 0x80)},
+	)
 }
 
 // verdicts returns the rules that look up the address of a Pod.

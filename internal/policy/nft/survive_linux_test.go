@@ -78,7 +78,7 @@ func TestDamage(t *testing.T) {
 	}
 	l := newLab(w)
 	table := w.table()
-	m := newModel(rand.New(rand.NewPCG(5, 6)))
+	m := newModel(w, rand.New(rand.NewPCG(5, 6)))
 	must(t, table.Sync(m))
 	for i := range events(t, 60) {
 		must(t, table.Apply(m, m.change()))
@@ -123,7 +123,7 @@ func TestWatch(t *testing.T) {
 		return
 	}
 	table := w.table()
-	m := newModel(rand.New(rand.NewPCG(7, 8)))
+	m := newModel(w, rand.New(rand.NewPCG(7, 8)))
 	s := rules(nil, nil)
 	must(t, table.Sync(s))
 	w.command("flush chain inet portolan-policy forward")
@@ -451,7 +451,7 @@ func TestFamilies(t *testing.T) {
 	must(t, table.Sync(of(1)))
 	must(t, table.AddResolved("names", outside[:], time.Hour))
 	list := w.command("list", "table", "inet", nft.DefaultName)
-	if strings.Contains(list, "ip6 saddr") || strings.Contains(list, "-6 ") || !strings.Contains(list, "192.0.2.7 timeout 1h") {
+	if strings.Contains(list, "ip6 saddr @") || strings.Contains(list, "-6 ") || !strings.Contains(list, "192.0.2.7 timeout 1h") {
 		t.Errorf("with addresses of IPv4 only, the table is\n%s", list)
 	}
 	one := map[string]ruleset.Change{"none": {Add: hosts(outside2[:]...)}}

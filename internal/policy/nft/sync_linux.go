@@ -188,9 +188,12 @@ func (s *syncer) want() (*record, error) {
 	have := &record{
 		families: s.renderer.families,
 		sets:     make(map[string]ruleset.Kind), chains: make(map[string][]string),
-		pods: maps.Collect(s.Pods()), ranges: slices.Clone(s.Ranges()),
+		pods: maps.Collect(s.Pods()), devices: maps.Collect(s.Devices()), ranges: slices.Clone(s.Ranges()),
 	}
 	s.sets = make(map[string]wantedSet)
+	for name, own := range deviceShapes() {
+		s.sets[name] = wantedSet{shape: own}
+	}
 	for _, f := range have.families {
 		for name, own := range f.ownShapes() {
 			s.sets[name] = wantedSet{shape: own, family: f}
@@ -299,10 +302,8 @@ func (s *syncer) contents(name string, own map[string][]element) []element {
 // ownElements returns the elements of the table's own sets.
 func (s *syncer) ownElements() map[string][]element {
 	all := make(map[string][]element)
-	for addr, p := range s.Pods() {
-		for set, e := range podElements(addr, p) {
-			all[set] = append(all[set], e)
-		}
+	for e := range ownEntries(s) {
+		all[e.set] = append(all[e.set], e.element)
 	}
 	for _, r := range s.Ranges() {
 		name := setRanges + familyOf(r.Addr()).suffix

@@ -173,7 +173,7 @@ func (t *Table) apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 		return err
 	}
 	t.changeElements(x, d)
-	t.changePods(x, rs, d)
+	t.changeOwn(x, rs, d)
 	if d.Ranges {
 		t.changeRanges(x, rs.Ranges())
 	}
@@ -279,37 +279,55 @@ func (t *Table) changeElements(x *transaction, d *ruleset.Delta) {
 	}
 }
 
-// changePods adds the changes of the sets by Pod.
-func (t *Table) changePods(x *transaction, rs ruleset.Ruleset, d *ruleset.Delta) {
-	gone, come := make(map[string][]element), make(map[string][]element)
+// changeOwn adds the changes of the table's own sets by Pod and by device.
+func (t *Table) changeOwn(x *transaction, rs ruleset.Ruleset, d *ruleset.Delta) {
+	c := replacement{make(map[string][]element), make(map[string][]element)}
 	for _, addr := range d.Pods {
-		was, had := t.have.pods[addr]
-		is, has := rs.Pod(addr)
-		var before, after map[string]element
-		delete(t.have.pods, addr)
-		if had {
-			before = podElements(addr, was)
+		var before, after []entry
+		if was, ok := t.have.pods[addr]; ok {
+			before = podEntries(addr, was)
+			delete(t.have.pods, addr)
 		}
-		if has {
-			after = podElements(addr, is)
+		if is, ok := rs.Pod(addr); ok {
+			after = podEntries(addr, is)
 			t.have.pods[addr] = is
 		}
-		for set, e := range before {
-			if after[set] != e {
-				gone[set] = append(gone[set], e)
-			}
-		}
-		for set, e := range after {
-			if before[set] != e {
-				come[set] = append(come[set], e)
-			}
-		}
+		c.record(before, after)
 	}
-	for set, elements := range gone {
+	for _, index := range d.Devices {
+		var before, after []entry
+		if was, ok := t.have.devices[index]; ok {
+			before = deviceEntries(index, was)
+			delete(t.have.devices, index)
+		}
+		if is, ok := rs.Device(index); ok {
+			after = deviceEntries(index, is)
+			t.have.devices[index] = is
+		}
+		c.record(before, after)
+	}
+	for set, elements := range c.gone {
 		x.edit(deletion, set, elements)
 	}
-	for set, elements := range come {
+	for set, elements := range c.come {
 		x.edit(addition, set, elements)
+	}
+}
+
+// replacement is elements that go and others that come, by set.
+type replacement struct{ gone, come map[string][]element }
+
+// record adds how entries change.
+func (c *replacement) record(before, after []entry) {
+	for _, e := range before {
+		if !slices.Contains(after, e) {
+			c.gone[e.set] = append(c.gone[e.set], e.element)
+		}
+	}
+	for _, e := range after {
+		if !slices.Contains(before, e) {
+			c.come[e.set] = append(c.come[e.set], e.element)
+		}
 	}
 }
 

@@ -121,7 +121,8 @@ type record struct {
 	families []*family
 	sets     map[string]ruleset.Kind
 	// chains are those of the Ruleset with all that they are in the kernel.
-	chains map[string][]string
-	pods   map[netip.Addr]ruleset.Pod
-	ranges []netip.Prefix
+	chains  map[string][]string
+	pods    map[netip.Addr]ruleset.Pod
+	devices map[uint32]ruleset.Device
+	ranges  []netip.Prefix
 }

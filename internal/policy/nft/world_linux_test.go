@@ -41,6 +41,8 @@ type world struct {
 	t *testing.T
 	// hosts are the namespaces by address; nil is the node.
 	hosts map[netip.Addr]*namespace.Network
+	// devices are those of the node that Pods are behind, by address.
+	devices map[netip.Addr]uint32
 }
 
 // onNode runs the test in new network namespaces; outside of them it returns nil.
@@ -50,7 +52,7 @@ func onNode(t *testing.T) *world {
 	if !namespacetest.OnNode(t) {
 		return nil
 	}
-	w := &world{t: t, hosts: make(map[netip.Addr]*namespace.Network)}
+	w := &world{t: t, hosts: make(map[netip.Addr]*namespace.Network), devices: make(map[netip.Addr]uint32)}
 	// The sysctls of the namespace are in a mount of its own.
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
@@ -61,8 +63,10 @@ func onNode(t *testing.T) *world {
 		prefixes("10.244.1.250/24", "fd00:244:1::250/64")...)
 	for device, pod := range map[string][2]netip.Addr{"pod-a": podA, "pod-b": podB, "pod-c": podC} {
 		ns := namespacetest.AttachPod(t, device, pod[:]...)
+		link, err := netlink.LinkByName(device)
+		must(t, err)
 		for _, a := range pod {
-			w.hosts[a] = ns
+			w.hosts[a], w.devices[a] = ns, uint32(link.Attrs().Index)
 		}
 	}
 	ns := namespacetest.Attach(t, "uplink", prefixes("192.0.2.1/24", "2001:db8::1/64"),

@@ -131,9 +131,7 @@ func (c *Compiler) releaseClass(k *class) {
 // classify determines the classes of a Pod of the node again.
 func (c *Compiler) classify(v *cluster.View, p *pod) {
 	p.local.dirty = false
-	for _, addr := range p.held {
-		c.touch(addr)
-	}
+	c.touchPod(p)
 	for d := range p.local.classes {
 		now := c.reserveClass(v, p, ruleset.Direction(d))
 		c.releaseClass(p.local.classes[d])

@@ -31,7 +31,8 @@ type Compiler struct {
 	free      []uint32
 	holders   map[netip.Addr]*pod
 	rivals    map[netip.Addr][]*pod // those that would have the address next, in no order
-	reports   map[cluster.Key][]netip.Addr
+	reports   map[cluster.Key]Local
+	devices   map[uint32]*pod
 
 	// subjects are groups of Pods of the node that policies apply to, peers those of sets.
 	subjects, peers groups
@@ -50,6 +51,7 @@ type pending struct {
 	reported    map[cluster.Key]struct{} // Pods with other reports
 	dirtyPods   []*pod
 	touched     map[netip.Addr]held
+	devicesWere map[uint32]*ruleset.Device // nil was none
 	rangesWere  []netip.Prefix
 	newSets     []*set
 	newChains   []*chain
@@ -72,7 +74,8 @@ func New(config Config) *Compiler {
 		namespaces: make(map[string]map[string]string), nodes: make(map[string]*cluster.Node),
 		byRef: make(map[cluster.Ref]*policy), policies: make(map[string][]*policy),
 		pods: make(map[cluster.Key]*pod), strangers: make(map[cluster.Key]*pod), locals: make(map[*pod]struct{}),
-		holders: make(map[netip.Addr]*pod), rivals: make(map[netip.Addr][]*pod), reports: make(map[cluster.Key][]netip.Addr),
+		holders: make(map[netip.Addr]*pod), rivals: make(map[netip.Addr][]*pod), reports: make(map[cluster.Key]Local),
+		devices:  make(map[uint32]*pod),
 		subjects: newGroups(), peers: newGroups(),
 		sets: make(map[string]*set), chains: make(map[string]*chain), classes: make(map[string]*class),
 		dns: dns{DNS: config.DNS, pods: make(map[cluster.Key]bool)},
@@ -91,14 +94,23 @@ func New(config Config) *Compiler {
 		}
 	}
 	c.reported, c.touched = make(map[cluster.Key]struct{}), make(map[netip.Addr]held)
+	c.devicesWere = make(map[uint32]*ruleset.Device)
 	return c
+}
+
+// Local is what a Pod of the node is attached to.
+type Local struct {
+	Addrs []netip.Addr
+	// Devices are the indexes of the devices that the Pod is behind, as far as they are known. No other Pod is
+	// behind one of them.
+	Devices []uint32
 }
 
 // SetLocal reports the addresses of a Pod that starts on the node, before its status has them. They are
 // its addresses from the next Apply until ForgetLocal, whatever the model says, and no other Pod has them.
 // A Pod that the model does not know yet, or knows on another node, is isolated in both directions.
-func (c *Compiler) SetLocal(key cluster.Key, addrs []netip.Addr) {
-	c.reports[key] = slices.Clone(addrs)
+func (c *Compiler) SetLocal(key cluster.Key, l Local) {
+	c.reports[key] = Local{slices.Clone(l.Addrs), slices.Clone(l.Devices)}
 	c.reported[key] = struct{}{}
 }
 
@@ -129,8 +141,17 @@ func (c *Compiler) Admits(key cluster.Key, uid string, addrs []netip.Addr) bool 
 	})
 }
 
-// Locals yields the Pods that SetLocal reported, with their addresses.
-func (c *Compiler) Locals() iter.Seq2[cluster.Key, []netip.Addr] { return maps.All(c.reports) }
+// Behind returns the Pod behind a device, and whether one is known.
+func (c *Compiler) Behind(device uint32) (cluster.Key, bool) {
+	p, ok := c.devices[device]
+	if !ok {
+		return cluster.Key{}, false
+	}
+	return p.key, true
+}
+
+// Locals yields the Pods that SetLocal reported.
+func (c *Compiler) Locals() iter.Seq2[cluster.Key, Local] { return maps.All(c.reports) }
 
 // Apply compiles what changed in the model, and what was reported, and returns how the ruleset changed.
 // All Kinds must be loaded: a policy that is missing restricts nothing.
@@ -344,6 +365,27 @@ func (c *Compiler) touch(addr netip.Addr) {
 	}
 }
 
+// touchPod does so with all that a Pod of the node has.
+func (c *Compiler) touchPod(p *pod) {
+	for _, addr := range p.held {
+		c.touch(addr)
+	}
+	c.touchDevices(p)
+}
+
+// touchDevices records what comes by the devices of a Pod before it changes.
+func (c *Compiler) touchDevices(p *pod) {
+	for _, index := range p.devices {
+		if _, ok := c.devicesWere[index]; ok {
+			continue
+		}
+		c.devicesWere[index] = nil
+		if was, ok := c.Device(index); ok {
+			c.devicesWere[index] = &was
+		}
+	}
+}
+
 // collect deletes what is not used any more.
 func (c *Compiler) collect() {
 	for _, k := range c.idleClasses {
@@ -400,10 +442,16 @@ func (c *Compiler) delta() *ruleset.Delta {
 			d.Pods = append(d.Pods, addr)
 		}
 	}
+	for index, was := range c.devicesWere {
+		if device, ok := c.Device(index); ok != (was != nil) || ok && !device.Equal(was) {
+			d.Devices = append(d.Devices, index)
+		}
+	}
 	d.Ranges = !slices.Equal(c.ranges, c.rangesWere)
 	clear(c.reported)
 	clear(c.touched)
-	c.pending = pending{reported: c.reported, touched: c.touched}
+	clear(c.devicesWere)
+	c.pending = pending{reported: c.reported, touched: c.touched, devicesWere: c.devicesWere}
 	return d
 }
 

@@ -150,9 +150,7 @@ func (c *Compiler) reviewDNS(v *cluster.View) {
 			now[k] = verdicts
 		}
 		if verdicts != k.dns {
-			for _, addr := range p.held {
-				c.touch(addr)
-			}
+			c.touchPod(p)
 		}
 	}
 	for k, verdicts := range now {

@@ -133,6 +133,28 @@ func (l *local) chains() ruleset.Pod {
 	return ruleset.Pod{Ingress: name(ruleset.Ingress), Egress: name(ruleset.Egress)}
 }
 
+// Devices implements ruleset.Ruleset.
+func (c *Compiler) Devices() iter.Seq2[uint32, ruleset.Device] {
+	return func(yield func(uint32, ruleset.Device) bool) {
+		for index := range c.devices {
+			if device, _ := c.Device(index); !yield(index, device) {
+				return
+			}
+		}
+	}
+}
+
+// Device implements ruleset.Ruleset.
+func (c *Compiler) Device(index uint32) (ruleset.Device, bool) {
+	p := c.devices[index]
+	if p == nil {
+		return ruleset.Device{}, false
+	}
+	addrs := slices.Clone(p.held)
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return ruleset.Device{Addrs: addrs, Egress: p.local.chains().Egress}, true
+}
+
 // Ranges implements ruleset.Ruleset: they are the node's podCIDRs.
 func (c *Compiler) Ranges() []netip.Prefix { return c.ranges }
 

@@ -254,7 +254,7 @@ func TestSetLocal(t *testing.T) {
 	check("before the Pod starts", peer.IPs[0].String(), addr, "ingress: "+ruleset.ReasonNoPod)
 	check("before the Pod starts", addr, stranger, "egress: "+ruleset.ReasonNoPod)
 	web := shopPod("web", "n1", "", app("web"))
-	n.SetLocal(web.Key, []netip.Addr{netip.MustParseAddr(addr)})
+	n.SetLocal(web.Key, Local{Addrs: []netip.Addr{netip.MustParseAddr(addr)}})
 	if d := n.apply(); len(d.NewChains) != 2 || len(d.Pods) != 1 {
 		t.Errorf("the start of a Pod that is not known changes %+v, want two chains and an address", d)
 	}
@@ -274,7 +274,7 @@ func TestSetLocal(t *testing.T) {
 	next := shopPod("next", "n1", "", nil)
 	n.put(next)
 	n.ForgetLocal(web.Key)
-	n.SetLocal(next.Key, []netip.Addr{netip.MustParseAddr(reused)})
+	n.SetLocal(next.Key, Local{Addrs: []netip.Addr{netip.MustParseAddr(reused)}})
 	n.apply()
 	check("once the address is that of another Pod", stranger, reused, "allowed")
 	want := []Verdict{{Object: web.Ref(), Reason: AddressTaken, Addr: netip.MustParseAddr(reused), Other: next.Key}}

@@ -20,6 +20,8 @@ type pod struct {
 	reported bool
 	// wanted are its addresses, held those of them that no other Pod has.
 	wanted, held []netip.Addr
+	// devices are those that it is behind; none for Pods of other nodes.
+	devices []uint32
 	// local is nil for Pods of other nodes.
 	local *local
 }
@@ -64,6 +66,7 @@ func (p *pod) before(o *pod) bool {
 type want struct {
 	source   *cluster.Pod
 	addrs    []netip.Addr
+	devices  []uint32
 	reported bool
 	local    bool
 }
@@ -83,9 +86,9 @@ func (c *Compiler) wants(v *cluster.View, key cluster.Key) (known, stranger *wan
 	}
 	switch {
 	case reported && local:
-		known.addrs, known.reported = report, true
+		known.addrs, known.devices, known.reported = report.Addrs, report.Devices, true
 	case reported:
-		stranger = &want{addrs: report, reported: true, local: true}
+		stranger = &want{addrs: report.Addrs, devices: report.Devices, reported: true, local: true}
 	}
 	return known, stranger
 }
@@ -124,15 +127,16 @@ func (c *Compiler) replace(pods map[cluster.Key]*pod, key cluster.Key, now *want
 // alike reports whether nothing but labels can have changed of what is compiled.
 func (p *pod) alike(now *want) bool {
 	if p.source == nil || now.source == nil {
-		return p.source == now.source && slices.Equal(p.wanted, now.addrs)
+		return p.source == now.source && slices.Equal(p.wanted, now.addrs) && slices.Equal(p.devices, now.devices)
 	}
 	other := pod{source: now.source}
 	return p.reported == now.reported && (p.local != nil) == now.local && slices.Equal(p.wanted, now.addrs) &&
-		p.source.Deleting == now.source.Deleting && slices.Equal(p.ports(), other.ports())
+		slices.Equal(p.devices, now.devices) && p.source.Deleting == now.source.Deleting &&
+		slices.Equal(p.ports(), other.ports())
 }
 
 func (c *Compiler) insert(key cluster.Key, now *want) *pod {
-	p := &pod{key: key, source: now.source, reported: now.reported, wanted: now.addrs}
+	p := &pod{key: key, source: now.source, reported: now.reported, wanted: now.addrs, devices: now.devices}
 	if n := len(c.free); n > 0 {
 		p.slot, c.free = c.free[n-1], c.free[:n-1]
 		c.bySlot[p.slot] = p
@@ -143,6 +147,10 @@ func (c *Compiler) insert(key cluster.Key, now *want) *pod {
 		p.local = new(local)
 		c.locals[p] = struct{}{}
 		c.dirty(p)
+		c.touchDevices(p)
+		for _, index := range p.devices {
+			c.devices[index] = p
+		}
 	}
 	if p.source != nil {
 		c.peers.insert(p)
@@ -175,9 +183,19 @@ func (c *Compiler) remove(p *pod) {
 			c.releaseClass(p.local.classes[d])
 		}
 		delete(c.locals, p)
+		c.removeDevices(p)
 	}
 	c.bySlot[p.slot] = nil
 	c.free = append(c.free, p.slot)
+}
+
+func (c *Compiler) removeDevices(p *pod) {
+	c.touchDevices(p)
+	for _, index := range p.devices {
+		if c.devices[index] == p {
+			delete(c.devices, index)
+		}
+	}
 }
 
 func (c *Compiler) relabel(p *pod, old map[string]string) {
@@ -238,6 +256,7 @@ func (c *Compiler) setRivals(addr netip.Addr, rivals []*pod) {
 
 func (c *Compiler) grant(p *pod, addr netip.Addr) {
 	c.touch(addr)
+	c.touchDevices(p)
 	c.holders[addr] = p
 	p.held = append(p.held, addr)
 	for _, s := range c.sets {
@@ -247,6 +266,7 @@ func (c *Compiler) grant(p *pod, addr netip.Addr) {
 
 func (c *Compiler) revoke(p *pod, addr netip.Addr) {
 	c.touch(addr)
+	c.touchDevices(p)
 	for _, s := range c.sets {
 		s.recordAddr(p, addr, -1)
 	}

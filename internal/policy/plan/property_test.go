@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -61,6 +62,8 @@ type event struct {
 type report struct {
 	key   cluster.Key
 	addrs []netip.Addr
+	// devices are none, or one that no other Pod has.
+	devices []uint32
 }
 
 func (e event) String() string {
@@ -114,7 +117,8 @@ func (r *random) event() event {
 	case 9:
 		o = r.service()
 	case 10:
-		return event{report: &report{r.key(), some(r, 2, addr)}}
+		key := r.key()
+		return event{report: &report{key, some(r, 2, addr), some(r, 1, func() uint32 { return crc32.ChecksumIEEE([]byte(key.String())) })}}
 	case 11:
 		return event{everything: true}
 	case 12, 13, 14, 15:
@@ -150,7 +154,7 @@ func (h history) replay() string {
 		case e.report != nil && len(e.report.addrs) == 0:
 			w.compiler.ForgetLocal(e.report.key)
 		case e.report != nil:
-			w.compiler.SetLocal(e.report.key, e.report.addrs)
+			w.compiler.SetLocal(e.report.key, Local{e.report.addrs, e.report.devices})
 		case e.seen, e.everything:
 			changes := feed.Pending()
 			changes.Everything = changes.Everything || e.everything
@@ -191,8 +195,8 @@ func (w *follower) compile(v *cluster.View, changes *cluster.Changes) string {
 	}
 	w.state.Apply(delta, w.compiler)
 	full := New(w.compiler.config)
-	for key, addrs := range w.compiler.Locals() {
-		full.SetLocal(key, addrs)
+	for key, l := range w.compiler.Locals() {
+		full.SetLocal(key, l)
 	}
 	full.Apply(v, &cluster.Changes{Everything: true})
 	want := dump(full)
@@ -255,6 +259,12 @@ func idle(d *ruleset.Delta, was *rulesettest.State, is ruleset.Ruleset) string {
 			return fmt.Sprintf("Pod did not change: %s", addr)
 		}
 	}
+	for _, index := range d.Devices {
+		old, had := was.Device(index)
+		if now, has := is.Device(index); old.Equal(&now) && had == has {
+			return fmt.Sprintf("device did not change: %d", index)
+		}
+	}
 	if d.Ranges && slices.Equal(was.Ranges(), is.Ranges()) {
 		return "ranges did not change"
 	}
@@ -310,6 +320,9 @@ func dump(rs ruleset.Ruleset) (lines []string) {
 	}
 	for addr, pod := range rs.Pods() {
 		lines = append(lines, fmt.Sprintf("pod %s %+v", addr, pod))
+	}
+	for index, device := range rs.Devices() {
+		lines = append(lines, fmt.Sprintf("device %d %+v", index, device))
 	}
 	slices.Sort(lines)
 	return append(lines, fmt.Sprint("ranges ", slices.SortedFunc(slices.Values(rs.Ranges()), comparePrefixes)))

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -12,6 +13,8 @@ type Packet struct {
 	Protocol            Protocol
 	// DestinationPort is 0 for protocols without ports.
 	DestinationPort uint16
+	// Device is the index of the device by which it came; 0 is not known.
+	Device uint32
 	// ToNode: the destination is the node itself, so that the packet takes the input hook.
 	ToNode bool
 }
@@ -40,14 +43,17 @@ type Verdict struct {
 type Denial struct {
 	Direction Direction
 	// Chain is empty if the source for Egress, or the destination for Ingress, is an address for Pods of
-	// the node that no Pod has.
+	// the node that no Pod has, and if the source is none of the Pod that sends the packet.
 	Chain string
 	// Reason is that of the rule.
 	Reason string
 }
 
-// ReasonNoPod is the Reason of a Denial without Chain.
-const ReasonNoPod = "no Pod has this address"
+// Reasons of a Denial without Chain.
+const (
+	ReasonNoPod  = "no Pod has this address"
+	ReasonForged = "the source is not an address of the Pod that sends this"
+)
 
 // reasonNoChain is the Reason of a Ruleset that lacks a chain of its own.
 const reasonNoChain = "no such chain"
@@ -59,7 +65,7 @@ const reasonNoChain = "no such chain"
 // is a function that returns false.
 func Judge(rs Ruleset, p Packet, resolved func(set string, addr netip.Addr) bool) Verdict {
 	j := judge{Ruleset: rs, packet: p, resolved: resolved}
-	if !j.passes(Egress, p.Source) || !p.ToNode && !j.passes(Ingress, p.Destination) {
+	if !j.leaves() || !p.ToNode && !j.passes(Ingress, p.Destination) {
 		return j.verdict
 	}
 	j.verdict.Allowed = true
@@ -72,6 +78,20 @@ type judge struct {
 	packet   Packet
 	resolved func(set string, addr netip.Addr) bool
 	verdict  Verdict
+}
+
+// leaves evaluates what its sender may send, which it enters in the verdict if that denies.
+func (j *judge) leaves() bool {
+	source := j.packet.Source
+	device, known := j.Device(j.packet.Device)
+	switch {
+	case !known || slices.Contains(device.Addrs, source):
+		return j.passes(Egress, source)
+	case source.Is6() && source.IsLinkLocalUnicast():
+		return j.follow(Egress, device.Egress)
+	}
+	j.verdict.Denial = Denial{Direction: Egress, Reason: ReasonForged}
+	return false
 }
 
 // passes evaluates the chain of an address for a direction, which it enters in the verdict if it denies.
@@ -90,6 +110,11 @@ func (j *judge) passes(d Direction, addr netip.Addr) bool {
 	if d == Egress {
 		name = pod.Egress
 	}
+	return j.follow(d, name)
+}
+
+// follow evaluates a chain with those that it goes on in; empty passes.
+func (j *judge) follow(d Direction, name string) bool {
 	for name != "" {
 		next, end := j.chain(d, name)
 		if next == "" {

@@ -23,6 +23,11 @@ func toNode(p ruleset.Packet) ruleset.Packet {
 	return p
 }
 
+func by(device uint32, p ruleset.Packet) ruleset.Packet {
+	p.Device = device
+	return p
+}
+
 func element(text string) ruleset.Element {
 	return ruleset.Element{Prefix: netip.MustParsePrefix(text)}
 }
@@ -48,6 +53,8 @@ func testState() *rulesettest.State {
 	s.PutChain("in-a", &ruleset.Chain{Direction: ruleset.Ingress, Rules: []ruleset.Rule{{Peers: "pods-a"}, {Action: ruleset.Deny, Reason: "stay out"}}})
 	s.PutPod(netip.MustParseAddr(client), ruleset.Pod{Egress: "out-a"})
 	s.PutPod(netip.MustParseAddr(server), ruleset.Pod{Ingress: "in-a"})
+	s.PutDevice(7, ruleset.Device{Addrs: []netip.Addr{netip.MustParseAddr(client)}, Egress: "out-a"})
+	s.PutDevice(8, ruleset.Device{Addrs: []netip.Addr{netip.MustParseAddr(server)}})
 	return s
 }
 
@@ -55,6 +62,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	allowed := ruleset.Verdict{Allowed: true}
 	egress := ruleset.Verdict{Denial: ruleset.Denial{ruleset.Egress, "out-a", "no"}}
+	forged := ruleset.Verdict{Denial: ruleset.Denial{Direction: ruleset.Egress, Reason: ruleset.ReasonForged}}
 	icmp := packet(client, "192.0.2.1", 0)
 	icmp.Protocol = 1
 	for claim, test := range map[string]struct {
@@ -77,6 +85,14 @@ func TestJudge(t *testing.T) {
 		"egress of what is not restricted":          {packet(server, stranger, 80), allowed},
 		"from an address that no ruleset.Pod has":   {packet("10.1.0.9", stranger, 80), ruleset.Verdict{Denial: ruleset.Denial{Direction: ruleset.Egress, Reason: ruleset.ReasonNoPod}}},
 		"to an address that no ruleset.Pod has":     {packet(stranger, "10.1.0.9", 80), ruleset.Verdict{Denial: ruleset.Denial{Direction: ruleset.Ingress, Reason: ruleset.ReasonNoPod}}},
+		"by its own device":                         {by(7, packet(client, stranger, 85)), allowed},
+		"by its own device, what is denied":         {by(7, packet(client, stranger, 91)), egress},
+		"by another device":                         {by(9, packet(client, stranger, 85)), allowed},
+		"with the address of another Pod":           {by(8, packet(client, stranger, 85)), forged},
+		"with the address of another, to the node":  {by(7, toNode(packet(server, "192.168.0.1", 9))), forged},
+		"from an address of the link":               {by(8, toNode(packet("fe80::8", "2001:db8::1", 9))), allowed},
+		"from an address of the link that may":      {by(7, toNode(packet("fe80::7", "2001:db8::1", 9))), allowed},
+		"from an address of the link that may not":  {by(7, packet("fe80::7", "2001:db8::1", 9)), egress},
 		"between addresses that are not the node's": {packet(stranger, "10.1.1.9", 80), allowed},
 	} {
 		got := ruleset.Judge(testState(), test.packet, func(set string, addr netip.Addr) bool {

@@ -9,12 +9,14 @@
 //
 // A packet is judged at its destination's address and port after translation, and at its source's
 // address before it is masqueraded. It needs the egress of a Pod of the node that sends it, and the
-// ingress of a Pod of the node that receives it.
+// ingress of a Pod of the node that receives it. If it comes by a Pod's device, its source must be an address
+// of that Pod.
 package ruleset
 
 import (
 	"iter"
 	"net/netip"
+	"slices"
 )
 
 // Direction is the direction of packets that a Chain judges, seen from its Pod.
@@ -139,6 +141,18 @@ const (
 // accepts all.
 type Pod struct{ Ingress, Egress string }
 
+// Device is the device of the node that a Pod is behind: packets come by it from this Pod alone.
+type Device struct {
+	// Addrs are what packets that come by it may have as their source, besides addresses of the link
+	// (RFC 4291, section 2.5.6).
+	Addrs []netip.Addr
+	// Egress is the chain that judges packets with an address of the link; empty accepts all.
+	Egress string
+}
+
+// Equal reports whether devices have equal chains, and the same addresses in the same order.
+func (d *Device) Equal(o *Device) bool { return d.Egress == o.Egress && slices.Equal(d.Addrs, o.Addrs) }
+
 // Ruleset is all that a node's policies are compiled into. Its methods are not safe for concurrent use
 // with changes of it.
 type Ruleset interface {
@@ -158,6 +172,10 @@ type Ruleset interface {
 	Pods() iter.Seq2[netip.Addr, Pod]
 	// Pod returns the chains of an address, and whether a Pod on the node has it.
 	Pod(netip.Addr) (Pod, bool)
+	// Devices are those of Pods on the node that are known, by index.
+	Devices() iter.Seq2[uint32, Device]
+	// Device returns what comes by a device, and whether it is known to be a Pod's.
+	Device(index uint32) (Device, bool)
 	// Ranges are what the node's Pods get addresses of, and do not overlap. Packets from or to an
 	// address in them that no Pod has are dropped.
 	Ranges() []netip.Prefix
@@ -172,6 +190,8 @@ type Delta struct {
 	Elements map[string]Change
 	// Pods are the addresses whose chains changed, came or went.
 	Pods []netip.Addr
+	// Devices are the indexes of those that changed, came or went.
+	Devices []uint32
 	// Ranges: they changed.
 	Ranges bool
 }
@@ -181,5 +201,6 @@ type Change struct{ Add, Remove []Element }
 
 // Empty reports whether nothing changed.
 func (d *Delta) Empty() bool {
-	return len(d.NewSets)+len(d.GoneSets)+len(d.NewChains)+len(d.GoneChains)+len(d.Elements)+len(d.Pods) == 0 && !d.Ranges
+	return len(d.NewSets)+len(d.GoneSets)+len(d.NewChains)+len(d.GoneChains)+len(d.Elements)+len(d.Pods)+
+		len(d.Devices) == 0 && !d.Ranges
 }

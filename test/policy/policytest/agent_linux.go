@@ -206,7 +206,9 @@ func (p *Pod) result() map[string]any {
 	}
 	return map[string]any{
 		"cniVersion": "1.1.0", "ips": ips,
-		"interfaces": []any{map[string]any{"name": "eth0", "sandbox": p.Network.Path()}},
+		"interfaces": []any{
+			map[string]any{"name": "eth0", "sandbox": p.Network.Path()}, map[string]any{"name": p.device},
+		},
 	}
 }
 

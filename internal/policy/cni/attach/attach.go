@@ -105,6 +105,9 @@ type Request struct {
 	Sandbox
 	// Addresses are what the plugins before in the chain gave the Pod, for Admit and Check.
 	Addresses []string `json:"addresses,omitempty"`
+	// Devices are the names of the devices on the host that they reported, for Admit; agents that do not know
+	// the field ignore it.
+	Devices []string `json:"devices,omitempty"`
 	// Valid are the attachments that exist, for Collect.
 	Valid []ID `json:"valid,omitempty"`
 }

@@ -97,6 +97,10 @@ type prevResult struct {
 	IPs []struct {
 		Address string `json:"address"` // with the length of the prefix
 	} `json:"ips"`
+	Interfaces []struct {
+		Name    string `json:"name"`
+		Sandbox string `json:"sandbox"` // empty for those of the host
+	} `json:"interfaces"`
 }
 
 // command is a value of CNI_COMMAND.
@@ -297,6 +301,11 @@ func (c *call) request(verb attach.Verb) (attach.Request, error) {
 	for _, ip := range result.IPs {
 		addr, _, _ := strings.Cut(ip.Address, "/")
 		r.Addresses = append(r.Addresses, addr)
+	}
+	for _, i := range result.Interfaces {
+		if i.Sandbox == "" && i.Name != "" {
+			r.Devices = append(r.Devices, i.Name)
+		}
 	}
 	for pair := range strings.SplitSeq(c.args, ";") {
 		switch key, value, _ := strings.Cut(pair, "="); key {

@@ -112,7 +112,8 @@ func TestResultIsUnchanged(t *testing.T) {
 		}
 		requests <- r
 	}()
-	const result = `{ "ips":[{"address": "10.244.1.7/24","interface":1}, {"address":"fd00::7/64"}], "unknown": 18446744073709551616,"cniVersion":"1.1.0"}`
+	const result = `{ "ips":[{"address": "10.244.1.7/24","interface":1}, {"address":"fd00::7/64"}], "unknown": 18446744073709551616,"cniVersion":"1.1.0",
+		"interfaces": [{"name": "cni0"}, {"name": "veth7", "sandbox": ""}, {"name": "eth0", "sandbox": "/run/netns/x"}]}`
 	conf := `{"cniVersion": "1.1.0", "name": "pods", "type": "portolan", "socket": "` + l.Addr().String() + `", "prevResult": ` + result + `}`
 	var stdout, stderr bytes.Buffer
 	if status := run(environment(nil), strings.NewReader(conf), &stdout, &stderr); status != 0 || stdout.String() != result || stderr.Len() > 0 {
@@ -122,7 +123,8 @@ func TestResultIsUnchanged(t *testing.T) {
 	want := attach.Sandbox{
 		ID: attach.ID{ContainerID: "abc", Interface: "eth0"}, Network: "pods", NetNS: "/run/netns/x", Namespace: "shop", Name: "web", UID: "u-1",
 	}
-	if got.Verb != attach.Admit || got.Sandbox != want || strings.Join(got.Addresses, " ") != "10.244.1.7 fd00::7" {
+	if got.Verb != attach.Admit || got.Sandbox != want || strings.Join(got.Addresses, " ") != "10.244.1.7 fd00::7" ||
+		strings.Join(got.Devices, " ") != "cni0 veth7" {
 		t.Errorf("request %+v", got)
 	}
 }

@@ -16,6 +16,7 @@ type State struct {
 	elements map[string]map[ruleset.Element]struct{}
 	chains   map[string]*ruleset.Chain
 	pods     map[netip.Addr]ruleset.Pod
+	devices  map[uint32]ruleset.Device
 	ranges   []netip.Prefix
 }
 
@@ -24,6 +25,7 @@ func NewState() *State {
 	return &State{
 		sets: make(map[string]ruleset.Set), elements: make(map[string]map[ruleset.Element]struct{}),
 		chains: make(map[string]*ruleset.Chain), pods: make(map[netip.Addr]ruleset.Pod),
+		devices: make(map[uint32]ruleset.Device),
 	}
 }
 
@@ -39,6 +41,9 @@ func Copy(rs ruleset.Ruleset) *State {
 	}
 	for addr := range rs.Pods() {
 		d.Pods = append(d.Pods, addr)
+	}
+	for index := range rs.Devices() {
+		d.Devices = append(d.Devices, index)
 	}
 	s.Apply(&d, rs)
 	return s
@@ -74,6 +79,12 @@ func (s *State) Apply(d *ruleset.Delta, rs ruleset.Ruleset) {
 			s.pods[addr] = pod
 		}
 	}
+	for _, index := range d.Devices {
+		delete(s.devices, index)
+		if device, ok := rs.Device(index); ok {
+			s.devices[index] = device
+		}
+	}
 	if d.Ranges {
 		s.ranges = slices.Clone(rs.Ranges())
 	}
@@ -104,6 +115,9 @@ func (s *State) PutPod(addr netip.Addr, pod ruleset.Pod) { s.pods[addr] = pod }
 
 // DeletePod has no Pod have an address.
 func (s *State) DeletePod(addr netip.Addr) { delete(s.pods, addr) }
+
+// PutDevice sets what comes by a device.
+func (s *State) PutDevice(index uint32, device ruleset.Device) { s.devices[index] = device }
 
 // SetRanges replaces the ranges.
 func (s *State) SetRanges(ranges ...netip.Prefix) { s.ranges = ranges }
@@ -154,6 +168,15 @@ func (s *State) Pods() iter.Seq2[netip.Addr, ruleset.Pod] { return maps.All(s.po
 func (s *State) Pod(addr netip.Addr) (ruleset.Pod, bool) {
 	pod, ok := s.pods[addr]
 	return pod, ok
+}
+
+// Devices implements Ruleset.
+func (s *State) Devices() iter.Seq2[uint32, ruleset.Device] { return maps.All(s.devices) }
+
+// Device implements Ruleset.
+func (s *State) Device(index uint32) (ruleset.Device, bool) {
+	device, ok := s.devices[index]
+	return device, ok
 }
 
 // Ranges implements Ruleset.

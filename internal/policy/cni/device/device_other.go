@@ -1,0 +1,9 @@
+//go:build !linux
+
+package device
+
+import "net/netip"
+
+func veth(string) (uint32, error) { return 0, nil }
+
+func directRoute(netip.Addr) (uint32, error) { return 0, nil }

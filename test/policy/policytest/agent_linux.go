@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -43,12 +44,12 @@ type Agent struct {
 	Program string
 
 	parts, kubeconfig, config, socket string
+	pods                              atomic.Int64 // how many there were
+	log                               *agentLog
 
 	mu      sync.Mutex // guards the fields below
 	process *exec.Cmd  // nil after Stop
 	ended   chan struct{}
-	log     *agentLog
-	number  int // of the last Pod
 }
 
 // Admin is the agent's admin address.

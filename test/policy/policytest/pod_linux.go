@@ -31,10 +31,7 @@ func (p *Pod) Addr() netip.Addr { return p.Addrs[0] }
 
 // NewPod has the API server have a Pod that is scheduled to the node: this one, with a UID.
 func (a *Agent) NewPod(o *corev1.Pod, addrs ...netip.Addr) *Pod {
-	a.mu.Lock()
-	a.number++
-	number := strconv.Itoa(a.number)
-	a.mu.Unlock()
+	number := strconv.FormatInt(a.pods.Add(1), 10)
 	p := &Pod{Pod: o, Addrs: addrs, device: "pod" + number, id: "c" + number}
 	o.UID, o.Spec.NodeName, o.Status.Phase = types.UID("u-"+number), Node, corev1.PodPending
 	a.API.Put(o)

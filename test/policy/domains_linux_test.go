@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -138,12 +137,7 @@ func TestDomains(t *testing.T) {
 	if w == nil {
 		return
 	}
-	lookups := 200
-	if text := os.Getenv("LOOKUPS"); text != "" {
-		n, err := strconv.Atoi(text)
-		must(t, err)
-		lookups = n
-	}
+	lookups := number(t, "LOOKUPS", 200)
 	newUpstream(t)
 	byAnnotation := policy("by-annotation", networkingv1.NetworkPolicySpec{
 		PodSelector: ofApp("annotated"), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},

@@ -88,15 +88,20 @@ func (w *world) printed(t *testing.T) string {
 }
 
 // packets returns the agent's count of packets of ingress with an event.
-func packets(t *testing.T, event string) (n int) {
+func packets(t *testing.T, event string) int {
+	t.Helper()
+	return metric(t, fmt.Sprintf(`portolan_policy_packets_total{direction="ingress",event=%q}`, event))
+}
+
+// metric returns one of the agent's metrics; 0 if there is none.
+func metric(t *testing.T, name string) (n int) {
 	t.Helper()
 	response, err := http.Get("http://" + policytest.Admin + "/metrics") // the whole process is in the node's network
 	must(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	must(t, err)
-	prefix := fmt.Sprintf(`portolan_policy_packets_total{direction="ingress",event=%q} `, event)
-	if _, rest, ok := strings.Cut(string(body), prefix); ok {
+	if _, rest, ok := strings.Cut(string(body), name+" "); ok {
 		_, err = fmt.Sscan(rest, &n)
 		must(t, err)
 	}

@@ -3,6 +3,8 @@ package policy
 import (
 	"net"
 	"net/netip"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -112,6 +114,19 @@ func listenUDP(t *testing.T, p *pod, port int) *net.UDPConn {
 	})
 	t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// number returns how often a test does something: the number in an environment variable, or else as often as
+// usual.
+func number(t *testing.T, variable string, usual int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	must(t, err)
+	return n
 }
 
 func must(tb testing.TB, err error) {

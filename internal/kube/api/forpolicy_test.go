@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/netip"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,4 +77,39 @@ func TestForPolicyReads(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+}
+
+// TestForPolicyShares checks that Pods of one workload share their labels and ports, and others do not.
+func TestForPolicyShares(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Kinds, w.cfg.Detail = []cluster.Kind{cluster.KindPod}, ForPolicy
+	put := func(name, app string) {
+		w.api.Put(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": app}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: "main", Ports: []corev1.ContainerPort{{Name: app, ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+			}}},
+		})
+	}
+	put("web-0", "web")
+	put("web-1", "web")
+	w.start()
+	w.awaitFreshness(cluster.Live, w.cfg.Kinds...)
+	put("db-0", "db")
+	w.await("db-0 is read", func() (read bool) {
+		w.store.View(func(v *cluster.View) { read = v.Pod(cluster.Key{Namespace: "shop", Name: "db-0"}) != nil })
+		return read
+	})
+	w.store.View(func(v *cluster.View) {
+		pod := func(name string) *cluster.Pod { return v.Pod(cluster.Key{Namespace: "shop", Name: name}) }
+		db, first, second := pod("db-0"), pod("web-0"), pod("web-1")
+		if first.Spec != second.Spec || db.Spec == first.Spec {
+			t.Error("Pods share the wrong ports")
+		}
+		if labels := reflect.ValueOf(first.Labels).Pointer(); labels != reflect.ValueOf(second.Labels).Pointer() ||
+			labels == reflect.ValueOf(db.Labels).Pointer() {
+			t.Error("Pods share the wrong labels")
+		}
+	})
 }

@@ -30,9 +30,10 @@ type reading struct {
 	source   *Source
 	resource *resource
 	scope    scope
-	kept     fields      // of its objects
-	server   string      // host and port of the last request; used by the goroutine that sends it
-	listed   atomic.Bool // all objects were read once
+	kept     fields       // of its objects
+	server   string       // host and port of the last request; used by the goroutine that sends it
+	lastPod  *cluster.Pod // that was converted; used by the Reflector's goroutine
+	listed   atomic.Bool  // all objects were read once
 	events   [eventTypes]atomic.Uint64
 	lastWord atomic.Int64 // time since processStart of the last response or event
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"maps"
+	"reflect"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,7 +32,25 @@ func (r *reading) convert(o any) item {
 		return it
 	}
 	r.source.cfg.Between()
-	return r.resource.convert(o.(runtime.Object), &r.source.cfg)
+	it := r.resource.convert(o.(runtime.Object), &r.source.cfg)
+	if p, ok := it.model.(*cluster.Pod); ok && r.source.cfg.Detail == ForPolicy {
+		r.share(p)
+	}
+	return it
+}
+
+// share has a Pod share what is equal with the Pod before it. A list is sorted by name, and so has the Pods
+// of a workload one after another.
+func (r *reading) share(p *cluster.Pod) {
+	if before := r.lastPod; before != nil {
+		if maps.Equal(p.Labels, before.Labels) {
+			p.Labels = before.Labels
+		}
+		if reflect.DeepEqual(p.Spec, before.Spec) {
+			p.Spec = before.Spec
+		}
+	}
+	r.lastPod = p
 }
 
 // Transformer returns what converts the objects of a streamed list as they

@@ -93,9 +93,16 @@ func New(config Config) *Compiler {
 			s.flip(g, p)
 		}
 	}
-	c.reported, c.touched = make(map[cluster.Key]struct{}), make(map[netip.Addr]held)
-	c.devicesWere = make(map[uint32]*ruleset.Device)
+	c.pending = newPending()
 	return c
+}
+
+// newPending returns maps that are as small as what changes next: those of the first Delta are large.
+func newPending() pending {
+	return pending{
+		reported: make(map[cluster.Key]struct{}), touched: make(map[netip.Addr]held),
+		devicesWere: make(map[uint32]*ruleset.Device),
+	}
 }
 
 // Local is what a Pod of the node is attached to.
@@ -448,10 +455,7 @@ func (c *Compiler) delta() *ruleset.Delta {
 		}
 	}
 	d.Ranges = !slices.Equal(c.ranges, c.rangesWere)
-	clear(c.reported)
-	clear(c.touched)
-	clear(c.devicesWere)
-	c.pending = pending{reported: c.reported, touched: c.touched, devicesWere: c.devicesWere}
+	c.pending = newPending()
 	return d
 }
 

@@ -2,7 +2,7 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-policy conformance-policy-api conformance-proxy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-policy conformance-policy-api conformance-proxy evidence-policy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, abou
 
 conformance-policy-api: ## the conformance tests of ClusterNetworkPolicy with the agent, about 15 minutes, as root; docs/policy-e2e.md
 	cd test/upstream && go test -count=1 -timeout 1h ./policyapi -record
+
+evidence-policy: ## packets while Pods start, names are looked up and policies change, some 10 minutes, as root; docs/policy-evidence.md
+	STARTS=1000 LOOKUPS=2000 ROUNDS=1000 go test -count=1 -timeout 1h -v ./test/policy \
+		-run 'TestPodStarts|TestDomains|TestNamespaceRelabelled|TestBlocks'
+	LOOKUPS=100000 go test -count=1 -timeout 1h -v ./internal/policy/fqdn -run TestLookupThenConnectInKernel
 
 conformance-proxy: ## Kubernetes' tests of Services with kube-proxy and with the service proxy, as root; docs/proxy-e2e.md
 	cd test/upstream && go run ./cmd/conformance $(CONFORMANCEFLAGS)

@@ -16,7 +16,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"portolan.dev/portolan/test/namespace"
 )
 
 // table is the name of the table of policies.
@@ -76,6 +79,14 @@ func TestSurvives(t *testing.T) {
 		t.Errorf("a restart changed the table from\n%s\nto\n%s", before, after)
 	}
 	s.holds(t, "after a restart")
+
+	s.Stop()
+	nft(t, "delete table inet "+table) // the kernel of a node that was rebooted has none
+	s.Start(t)
+	if after := ruleset(t); after != before {
+		t.Errorf("a start without a table made\n%s\nwant\n%s", after, before)
+	}
+	s.holds(t, "after a reboot")
 
 	for _, harm := range []string{"delete table inet " + table, "flush table inet " + table, "flush ruleset"} {
 		nft(t, harm)
@@ -161,6 +172,58 @@ func TestChanges(t *testing.T) {
 	late := s.launch(t, "late", app("client-999"), "10.244.1.9")
 	reach(late, s.at(), true, "by one of 1,000 policies")
 	reach(s.other, s.at(), false, "by none of 1,000 policies")
+}
+
+// TestInvalidPolicy has a policy whose selector cannot be read: it isolates all Pods of its namespace, allows
+// nothing, and the log says so.
+func TestInvalidPolicy(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	serve(t, s.other)
+	to := netip.AddrPortFrom(s.other.Addr(), port)
+	if err := dial(s.web, to); err != nil {
+		t.Fatalf("a Pod that no policy selects: %v", err)
+	}
+	invalid := onlyFrom("nobody", "web")
+	invalid.Spec.PodSelector = metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}},
+	}
+	invalid.Spec.Ingress[0].From[0].PodSelector = &invalid.Spec.PodSelector
+	s.API.Put(invalid)
+	until(t, "the invalid policy isolates other", func() bool { return timedOut(dial(s.web, to)) })
+	if !strings.Contains(s.Log(), "object is invalid; what is invalid lets nothing through") {
+		t.Error("the log says nothing of the invalid policy")
+	}
+	s.holds(t, "with an invalid policy")
+	s.API.Delete(invalid)
+	until(t, "other is reached again", func() bool { return dial(s.web, to) == nil })
+}
+
+// TestHostNetwork verifies that the node, which a Pod with hostNetwork is, reaches its Pods whatever policies say,
+// and is not subject to those that select the Pod.
+func TestHostNetwork(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	const nodeAddr = "192.0.2.1"
+	must(t, namespace.IP("address add "+nodeAddr+"/32 dev lo"))
+	o := object("host", app("db"))
+	o.Spec.HostNetwork = true
+	host := s.NewPod(o, netip.MustParseAddr(nodeAddr)) // its network is the node's
+	s.Run(host)
+	serve(t, host)
+	for _, addr := range []string{"10.244.1.3", nodeAddr} {
+		if err := dial(host, netip.AddrPortFrom(netip.MustParseAddr(addr), port)); err != nil {
+			t.Errorf("from the node to %s: %v", addr, err)
+		}
+	}
+	if err := dial(s.other, netip.AddrPortFrom(host.Addr(), port)); err != nil {
+		t.Errorf("to a Pod with hostNetwork that a policy selects: %v", err)
+	}
+	s.holds(t, "beside a Pod with hostNetwork")
 }
 
 // TestEndsFlows verifies that connections end that a change forbids, whichever end talks, and that others

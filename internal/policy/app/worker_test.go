@@ -439,7 +439,8 @@ func TestDeletedTable(t *testing.T) {
 	})
 }
 
-// TestRepairs verifies that changes by other programs are repaired, each within a second.
+// TestRepairs verifies that changes by other programs are repaired, and all is compared if messages were lost, each
+// within a second.
 func TestRepairs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		t.Helper()
@@ -448,7 +449,7 @@ func TestRepairs(t *testing.T) {
 			var before int
 			w.table.set(func() {
 				before = len(w.table.syncs)
-				w.table.notices <- nft.Changed
+				w.table.notices <- []nft.Notice{nft.Changed, nft.Lost}[i%2]
 			})
 			time.Sleep(longestRepair + 10*time.Millisecond)
 			synctest.Wait()

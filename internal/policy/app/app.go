@@ -88,8 +88,12 @@ func New(cfg Config) (*Policy, error) {
 	p := &Policy{cfg: cfg, settings: compiled.Policy, dns: compiled.DNS.Zone.DNSService, metrics: newMetrics()}
 	p.worker = newWorker(p)
 	p.gate = fqdn.New(fqdn.Config{
-		Programmer: p.worker, IsPod: p.worker.isPod, MinTTL: p.settings.Domains.Least, Grace: p.settings.Domains.Grace,
-		MaxPerName: p.settings.Domains.MaxAddresses, Log: cfg.Log,
+		Programmer: p.worker,
+		Namespace:  p.worker.namespaceOf,
+		MinTTL:     p.settings.Domains.Least,
+		Grace:      p.settings.Domains.Grace,
+		MaxPerName: p.settings.Domains.MaxAddresses,
+		Log:        cfg.Log,
 	})
 	p.log = droplog.New(droplog.Config{
 		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf, Behind: p.worker.behindDevice,

@@ -25,8 +25,8 @@ func egressPolicy(domains ...string) *cluster.NetworkPolicy {
 	return p
 }
 
-// answer has the agent answer a query of web-0 for a name.
-func (w *world) answer(t *testing.T, name, addr string) {
+// answer has the agent answer a query of web-0 for a name, or of another client.
+func (w *world) answer(t *testing.T, name, addr string, client ...string) {
 	t.Helper()
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), dns.TypeA)
@@ -40,7 +40,11 @@ func (w *world) answer(t *testing.T, name, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait := w.gate.Hold(netip.MustParseAddr("10.0.0.1"), []byte(dnsname.MustParse(name).WireLabels()), packed)
+	wait := w.gate.Hold(
+		netip.MustParseAddr(append(client, "10.0.0.1")[0]),
+		[]byte(dnsname.MustParse(name).WireLabels()),
+		packed,
+	)
 	if wait != nil {
 		wait(t.Context())
 	}
@@ -97,8 +101,8 @@ func TestCutWithNames(t *testing.T) {
 		w.answer(t, "api.example.com", "198.51.100.1")
 		expect("after an answer", web, mail, db)
 		time.Sleep(time.Hour)
-		if s := w.gate.Stats(); s.Addresses != 0 {
-			t.Fatalf("the gate knows %d addresses, want them expired", s.Addresses)
+		if s := w.gate.Stats(); s.Elements != 0 {
+			t.Fatalf("the gate knows %d addresses, want them expired", s.Elements)
 		}
 		expect("after the address has expired", web, mail, db)
 		w.load(egressPolicy("api.example.com", "*.example.org"))
@@ -106,6 +110,48 @@ func TestCutWithNames(t *testing.T) {
 		w.answer(t, "web.example.org", "198.51.100.2")
 		w.load(egressPolicy("*.example.org"))
 		expect("after the name has gone", api, mail, db)
+	})
+}
+
+// TestNamesOfOtherNamespaces verifies that an answer is for the rules of the client's Namespace.
+func TestNamesOfOtherNamespaces(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		defer w.runGate(t)()
+		const otherPod = "10.0.0.2"
+		of := func(namespace string, domains ...string) *cluster.NetworkPolicy {
+			p := egressPolicy(domains...)
+			p.Namespace = namespace
+			return p
+		}
+		other, at := webPod("u2"), attachment("web-0", "u2", otherPod)
+		other.Namespace, at.Namespace, at.ContainerID = "evil", "evil", "evil"
+		known := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if s := w.gate.Stats(); s.Elements != want {
+				t.Errorf("%s the gate knows %d addresses in sets, want %d", when, s.Elements, want)
+			}
+		}
+		w.load(&cluster.Namespace{Name: "evil"}, webPod("u1"), of("shop", "api.example.com"), of("evil", "*.example.org"))
+		w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
+		w.answer(t, "api.example.com", "198.51.100.9", otherPod)
+		known("after an answer to no Pod", 0)
+		w.load(other)
+		w.admit(t, at)
+		synctest.Wait()
+		w.answer(t, "api.example.com", "198.51.100.9", otherPod)
+		known("after an answer to the other namespace", 0)
+		w.answer(t, "www.example.org", "198.51.100.9", otherPod)
+		known("after an answer for its own rule", 1)
+		w.answer(t, "www.example.org", "198.51.100.9")
+		known("after the same answer to the first namespace", 1)
+		w.load(of("shop", "api.example.com", "*.example.org"))
+		w.answer(t, "www.example.org", "198.51.100.9")
+		known("after its policy has the name", 2)
+		w.load(of("evil", "*.example.org", "api.example.com")) // the same set, then
+		w.answer(t, "api.example.com", "198.51.100.7", otherPod)
+		known("after an answer for a set of both", 3)
 	})
 }
 

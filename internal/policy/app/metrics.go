@@ -151,16 +151,19 @@ var (
 	packets  = metrics.Desc("policy_packets_total",
 		"Packets that rules of the kernel denied, would deny in audit mode, or dropped since no Pod has the address.",
 		"direction", "event")
-	domainNames     = metrics.Desc("policy_domain_names", "Domain names of policies whose addresses are known.")
-	domainAddresses = metrics.Desc("policy_domain_addresses", "Addresses known of domain names of policies.")
-	answersHeld     = metrics.Desc(
+	domainNames    = metrics.Desc("policy_domain_names", "Domain names of policies whose addresses are known.")
+	domainElements = metrics.Desc("policy_domain_elements",
+		"Addresses of domain names of policies, counted in each set that has them.")
+	domainEvictions = metrics.Desc("policy_domain_evictions_total",
+		"Addresses of domain names that were removed so that others had room.")
+	answersHeld = metrics.Desc(
 		"policy_answers_held_total",
 		"Answers of DNS that waited until the kernel had their addresses.",
 	)
 	answersLate = metrics.Desc("policy_answers_late_total",
 		"Answers of DNS that left before the kernel had all of their addresses, which it denies until then.")
 	domainOverflows = metrics.Desc("policy_domain_overflows_total",
-		"Addresses of domain names that were not added, by the limit: of a name, of a set, or all.", "limit")
+		"Addresses of domain names that were not added, by the limit: of a name, a set, a namespace, or all.", "limit")
 	cniInstalled = metrics.Desc("policy_cni_installed",
 		"1 if the CNI plugin is in the node's network, otherwise 0; only with policy.cni.install.")
 	logLines      = metrics.Desc("policy_log_lines_total", "Lines of the log of packets.")
@@ -176,8 +179,8 @@ func (m *policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 		c.Describe(ch)
 	}
 	for _, d := range []*prometheus.Desc{
-		pods, chains, sets, elements, packets, domainNames, domainAddresses, answersHeld, answersLate, domainOverflows,
-		cniInstalled, logLines, logSuppressed,
+		pods, chains, sets, elements, packets, domainNames, domainElements, domainEvictions, answersHeld, answersLate,
+		domainOverflows, cniInstalled, logLines, logSuppressed,
 	} {
 		ch <- d
 	}
@@ -198,7 +201,8 @@ func (m *policyMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	names := m.names()
 	metrics.Gauge(ch, domainNames, float64(names.Names))
-	metrics.Gauge(ch, domainAddresses, float64(names.Addresses))
+	metrics.Gauge(ch, domainElements, float64(names.Elements))
+	metrics.Counter(ch, domainEvictions, names.Evicted)
 	metrics.Counter(ch, answersHeld, names.Held)
 	metrics.Counter(ch, answersLate, names.Late)
 	for limit, n := range names.Overflows {

@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/policy/flows"
+	"portolan.dev/portolan/internal/policy/fqdn"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/ruleset"
@@ -43,7 +44,8 @@ type worker struct {
 	loaded     chan struct{}           // closed when the kernel has the policies for the first time
 	ended      bool                    // flows of Pods that ended before this process began are deleted
 	former     map[string][]netip.Addr // the kernel's sets of domain names before the first Sync; nil before
-	domains    map[string][]string     // of the sets that the kernel has
+	domains    map[string]fqdn.Set     // the sets of domain names that the kernel has
+	named      map[string][]string     // the sets of domain names of chains, see setsOf
 	warned     bool                    // of domain names without the part dns
 	admissions
 
@@ -63,7 +65,7 @@ type kernelTable interface {
 	Apply(ruleset.Ruleset, *ruleset.Delta) error
 	Assume(ruleset.Ruleset)
 	Resolved(ruleset.Ruleset) (map[string][]netip.Addr, error)
-	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
+	ChangeResolved([]ruleset.Resolution) error
 	Cut([]ruleset.Flow) error
 	Uncut([]ruleset.Flow) error
 	Counters(chains ...string) ([]nft.Counter, error)
@@ -83,7 +85,7 @@ func newWorker(p *Policy) *worker {
 			Standby:  "another process programs the table of policies; this one takes over when it ends",
 			Repeated: "each time packets pass until it is repaired", LongestRepair: longestRepair, Log: p.cfg.Log,
 		}),
-		admissions: newAdmissions(), loaded: make(chan struct{}),
+		admissions: newAdmissions(), loaded: make(chan struct{}), named: make(map[string][]string),
 	}
 }
 
@@ -319,7 +321,8 @@ func (w *worker) denied(all []ruleset.Flow) (denials []flows.Denial) {
 		return nil
 	}
 	for i, f := range all {
-		verdict := w.judge(f, w.resolved)
+		resolved := func(set string, addr netip.Addr) bool { return w.resolved(f.Client.Addr(), set, addr) }
+		verdict := w.judge(f, resolved)
 		if verdict.Allowed || verdict.Denial.Reason == ruleset.ReasonNoPod { // what is of no Pod is forgotten when it ends
 			continue
 		}
@@ -352,16 +355,16 @@ func (w *worker) isHost(a netip.Addr) bool {
 	return found || a.IsLoopback() || a.Is6() && a.IsLinkLocalUnicast()
 }
 
-// resolved reports whether an address was ever an answer for a name of a set. Such addresses expire, but
-// flows that began before go on.
-func (w *worker) resolved(set string, addr netip.Addr) bool {
+// resolved reports whether an address was ever an answer to the Namespace of a Pod for a name of a set. Such
+// addresses expire, but flows that began before go on.
+func (w *worker) resolved(client netip.Addr, set string, addr netip.Addr) bool {
 	s, ok := w.compiler.Set(set)
-	return ok && s.Kind == ruleset.Resolved && w.gate.Gave(set, addr)
+	return ok && s.Kind == ruleset.Resolved && w.gate.Gave(w.namespaceOf(client), set, addr)
 }
 
 // podAddrs are the addresses of the node's Pods. It is never changed.
 type podAddrs struct {
-	present map[netip.Addr]struct{}
+	present map[netip.Addr]string    // their Namespaces
 	ended   map[netip.Addr]time.Time // when the Pods ended that had them until a short time ago
 }
 
@@ -375,9 +378,11 @@ func (w *worker) lookAtPods(all bool, d *ruleset.Delta) {
 		return
 	}
 	now := time.Now()
-	pods := &podAddrs{present: make(map[netip.Addr]struct{}), ended: make(map[netip.Addr]time.Time)}
+	pods := &podAddrs{present: make(map[netip.Addr]string), ended: make(map[netip.Addr]time.Time)}
 	for addr := range w.compiler.Pods() {
-		pods.present[addr] = struct{}{}
+		if key, ok := w.compiler.Owner(addr); ok {
+			pods.present[addr] = key.Namespace
+		}
 	}
 	if before := w.pods.Load(); before != nil {
 		for addr, at := range before.ended {
@@ -397,13 +402,15 @@ func (w *worker) lookAtPods(all bool, d *ruleset.Delta) {
 }
 
 // isPod reports whether a Pod of the node has an address.
-func (w *worker) isPod(addr netip.Addr) bool {
+func (w *worker) isPod(addr netip.Addr) bool { return w.namespaceOf(addr) != "" }
+
+// namespaceOf returns the Namespace of the Pod of the node that has an address; empty if none has it.
+func (w *worker) namespaceOf(addr netip.Addr) string {
 	pods := w.pods.Load()
 	if pods == nil {
-		return false
+		return ""
 	}
-	_, ok := pods.present[addr]
-	return ok
+	return pods.present[addr]
 }
 
 // endedLately reports whether the Pod of the node that had an address ended a short time ago.
@@ -438,28 +445,89 @@ func (w *worker) behindDevice(index uint32) string {
 	return key.String()
 }
 
-// domainsNow returns the domain names of the sets of the ruleset, and whether they may be others than
-// those that the kernel has.
-func (w *worker) domainsNow(all bool, d *ruleset.Delta) (domains map[string][]string, changed bool) {
+// domainsNow returns the sets of domain names of the ruleset, and whether they are others than those that the
+// kernel has.
+func (w *worker) domainsNow(all bool, d *ruleset.Delta) (domains map[string]fqdn.Set, changed bool) {
+	if all {
+		clear(w.named)
+	}
+	for _, chain := range d.GoneChains {
+		delete(w.named, chain)
+	}
 	isResolved := func(name string) bool {
 		s, ok := w.compiler.Set(name)
 		return ok && s.Kind == ruleset.Resolved
 	}
-	isKnown := func(name string) bool { return w.domains[name] != nil }
-	if !all && !slices.ContainsFunc(d.NewSets, isResolved) && !slices.ContainsFunc(d.GoneSets, isKnown) {
+	isKnown := func(name string) bool {
+		_, ok := w.domains[name]
+		return ok
+	}
+	if !all && !slices.ContainsFunc(d.NewSets, isResolved) && !slices.ContainsFunc(d.GoneSets, isKnown) &&
+		(len(w.domains) == 0 || len(d.Pods) == 0) {
 		return w.domains, false
 	}
-	domains = make(map[string][]string)
+	domains = make(map[string]fqdn.Set)
 	for name, s := range w.compiler.Sets() {
 		if s.Kind == ruleset.Resolved {
-			domains[name] = s.Domains
+			domains[name] = fqdn.Set{Domains: s.Domains}
 		}
 	}
-	return domains, true
+	if len(domains) > 0 {
+		w.addNamespaces(domains)
+	}
+	return domains, all || !maps.EqualFunc(domains, w.domains, func(a, b fqdn.Set) bool {
+		return slices.Equal(a.Domains, b.Domains) && slices.Equal(a.Namespaces, b.Namespaces)
+	})
+}
+
+// addNamespaces notes the Namespaces of the Pods whose rules name sets.
+func (w *worker) addNamespaces(domains map[string]fqdn.Set) {
+	all := make(map[string]map[string]struct{}) // of each set
+	for addr, pod := range w.compiler.Pods() {
+		key, ok := w.compiler.Owner(addr)
+		if !ok {
+			continue
+		}
+		for _, set := range w.setsOf(pod.Egress) {
+			if all[set] == nil {
+				all[set] = make(map[string]struct{})
+			}
+			all[set][key.Namespace] = struct{}{}
+		}
+	}
+	for name, s := range domains {
+		s.Namespaces = slices.Sorted(maps.Keys(all[name]))
+		domains[name] = s
+	}
+}
+
+// setsOf returns the sets of domain names that the rules of a chain name, and of those where it goes on. It
+// remembers them, as a chain never changes.
+func (w *worker) setsOf(chain string) []string {
+	if sets, ok := w.named[chain]; ok || chain == "" {
+		return sets
+	}
+	c := w.compiler.Chain(chain)
+	if c == nil {
+		return nil
+	}
+	found := make(map[string]struct{})
+	for _, r := range c.Rules {
+		if s, ok := w.compiler.Set(r.Peers); ok && s.Kind == ruleset.Resolved {
+			found[r.Peers] = struct{}{}
+		}
+		if r.Action == ruleset.Goto {
+			for _, set := range w.setsOf(r.Chain) {
+				found[set] = struct{}{}
+			}
+		}
+	}
+	w.named[chain] = slices.Collect(maps.Keys(found))
+	return w.named[chain]
 }
 
 // warnOfDomains warns, once, of domain names whose addresses this process does not learn.
-func (w *worker) warnOfDomains(domains map[string][]string) {
+func (w *worker) warnOfDomains(domains map[string]fqdn.Set) {
 	if w.warned || w.cfg.Resolves || len(domains) == 0 {
 		return
 	}
@@ -468,17 +536,19 @@ func (w *worker) warnOfDomains(domains map[string][]string) {
 		"add dns to node.parts", "sets", len(domains))
 }
 
-// union returns the entries of both; those of b count if both have a key.
-func union(a, b map[string][]string) map[string][]string {
-	all := maps.Clone(a)
-	if all == nil {
-		all = make(map[string][]string)
+// union returns the sets of both, each with the Namespaces of both.
+func union(a, b map[string]fqdn.Set) map[string]fqdn.Set {
+	all := maps.Clone(b)
+	for name, s := range a {
+		if also, ok := b[name]; ok {
+			s.Namespaces = slices.Concat(s.Namespaces, also.Namespaces)
+			slices.Sort(s.Namespaces)
+			s.Namespaces = slices.Compact(s.Namespaces)
+		}
+		all[name] = s
 	}
-	maps.Copy(all, b)
 	return all
 }
 
-// AddResolved adds addresses to a set of domain names in the kernel.
-func (w *worker) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
-	return w.table.AddResolved(set, addrs, ttl)
-}
+// ChangeResolved changes sets of domain names in the kernel.
+func (w *worker) ChangeResolved(all []ruleset.Resolution) error { return w.table.ChangeResolved(all) }

@@ -88,7 +88,7 @@ func (f *fakeTable) Resolved(rs ruleset.Ruleset) (map[string][]netip.Addr, error
 	return all, nil
 }
 
-func (f *fakeTable) AddResolved(string, []netip.Addr, time.Duration) error { return nil }
+func (f *fakeTable) ChangeResolved([]ruleset.Resolution) error { return nil }
 
 func (f *fakeTable) Cut([]ruleset.Flow) error   { return nil }
 func (f *fakeTable) Uncut([]ruleset.Flow) error { return nil }

@@ -13,37 +13,44 @@
 // for Config.HoldLimit at most, and then leaves anyway. What has not reached the
 // kernel stays denied there, so that a failure denies and does not allow.
 //
+// An answer to a Pod is for the sets that rules of Pods of its Namespace name, and for no other: what a Pod
+// resolves neither opens nor fills what is of another Namespace. See table for how many addresses there may be.
+//
 // The names are those of ruleset.Set.Domains (ClusterNetworkPolicy, DomainName:
 // https://network-policy-api.sigs.k8s.io).
 package fqdn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/support/budget"
 )
 
-// Programmer adds addresses to the kernel's sets of kind ruleset.Resolved.
+// Programmer changes the kernel's sets of kind ruleset.Resolved.
 type Programmer interface {
-	// AddResolved adds addresses of both families to a set. They leave it after ttl,
-	// also those that were there before. It fails if there is no such set.
-	AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error
+	// ChangeResolved makes all changes or, with an error, none. To add to a set that there is not is an error,
+	// to remove from it is none.
+	ChangeResolved([]ruleset.Resolution) error
 }
 
 // Config configures a Gate. Zero durations and limits but Grace are the defaults below.
 type Config struct {
 	Programmer Programmer
-	// IsPod reports whether a Pod of this node has an address. The answers to other
-	// clients change nothing. It must not block.
-	IsPod func(netip.Addr) bool
+	// Namespace returns that of the Pod of this node that has an address, empty if there is none. The answers to
+	// other clients change nothing. It must not block.
+	Namespace func(netip.Addr) string
 	// MinTTL and MaxTTL are the bounds of the time for which an address is expected to be
 	// used, which is the answer's TTL; MinTTL takes precedence. Grace is added to that, for
 	// clients that keep addresses longer. It is 10 s at least, so that not each answer
@@ -51,31 +58,35 @@ type Config struct {
 	MinTTL, MaxTTL, Grace time.Duration
 	// HoldLimit is the longest time for which an answer waits.
 	HoldLimit time.Duration
-	// MaxPerName, MaxPerSet and MaxAddresses bound the addresses of one name, of one
-	// set and in all, and MaxHeld the answers that wait. The memory limit of the
-	// process may allow fewer in all. Of a name, those answered last are known: the others
-	// stay in the kernel until they expire. Where a set is full, or all are, no address is
-	// added until others expire.
-	MaxPerName, MaxPerSet, MaxAddresses, MaxHeld int
-	Log                                          *slog.Logger
+	// MaxPerName bounds the addresses that a Namespace has of a name. The others bound elements, which are
+	// addresses in sets: MaxPerSet those of a Namespace in one set, MaxPerNamespace in all, and MaxElements those
+	// of all. The memory limit of the process may allow fewer in all. What was answered longest ago goes first,
+	// and nothing for freshTime; what has no room then is not added. MaxHeld bounds the answers that wait.
+	MaxPerName, MaxPerSet, MaxPerNamespace, MaxElements, MaxHeld int
+	Log                                                          *slog.Logger
 }
 
 // The defaults. With a Grace of one minute, an address of an answer with a TTL of 5 s is
 // allowed for two minutes, and renewed at intervals of 30 s while it is asked for.
 const (
-	DefaultMinTTL       = time.Minute
-	DefaultMaxTTL       = 24 * time.Hour
-	DefaultHoldLimit    = 2 * time.Second
-	DefaultMaxPerName   = 256
-	DefaultMaxPerSet    = 16 << 10
-	DefaultMaxAddresses = 64 << 10
-	DefaultMaxHeld      = 4096
+	DefaultMinTTL      = time.Minute
+	DefaultMaxTTL      = time.Hour
+	DefaultHoldLimit   = 2 * time.Second
+	DefaultMaxPerName  = 256
+	DefaultMaxElements = 64 << 10
+	DefaultMaxHeld     = 4096
 )
 
-// Shares of the memory limit, and what an address with its name and an answer that
+// The defaults of MaxPerNamespace and MaxPerSet, as parts of MaxElements.
+const (
+	partOfNamespace = 4
+	partOfSet       = 8
+)
+
+// Shares of the memory limit, and what an element with its name, in the kernel, too, and an answer that
 // waits, with its goroutine, take, in octets.
 const (
-	addressShare, addressCost = 0.0625, 512
+	elementShare, elementCost = 0.125, 1200
 	heldShare, heldCost       = 0.0625, 12 << 10
 )
 
@@ -89,15 +100,16 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	for field, value := range map[*int]int{
-		&c.MaxPerName: DefaultMaxPerName, &c.MaxPerSet: DefaultMaxPerSet,
-		&c.MaxAddresses: DefaultMaxAddresses, &c.MaxHeld: DefaultMaxHeld,
+		&c.MaxPerName: DefaultMaxPerName, &c.MaxElements: DefaultMaxElements, &c.MaxHeld: DefaultMaxHeld,
 	} {
 		if *field == 0 {
 			*field = value
 		}
 	}
 	c.Grace = max(c.Grace, ttlUnit)
-	c.MaxAddresses = budget.Within(addressShare, addressCost, c.MaxAddresses)
+	c.MaxElements = budget.Within(elementShare, elementCost, c.MaxElements)
+	c.MaxPerNamespace = cmp.Or(c.MaxPerNamespace, max(1, c.MaxElements/partOfNamespace))
+	c.MaxPerSet = cmp.Or(c.MaxPerSet, max(1, c.MaxElements/partOfSet))
 	c.MaxHeld = budget.Within(heldShare, heldCost, c.MaxHeld)
 	return c
 }
@@ -150,19 +162,18 @@ func New(cfg Config) *Gate {
 // Account returns the figures of the answers that wait.
 func (g *Gate) Account() budget.Stats { return g.held.Stats() }
 
-// Update replaces the sets: their names, and the domain names of each in lower case
-// without a dot at the end, or "*." and a name for all names under it. The known
-// addresses of names that a set did not have before are added to it, too. A name is
-// known if it was in a set when it was answered, until its addresses expire.
+// Update replaces the sets. The known addresses of names that a set did not have before are added to it, too. A
+// name is known to a Namespace if it was in a set of it when it was answered, until its addresses expire.
 //
 // Call it with the sets of before and after, then change the kernel, and then call it
 // with those after: no answer leaves between then without its addresses. Until the
 // kernel has a new set, what is added to it is tried again.
-func (g *Gate) Update(sets map[string][]string) {
+func (g *Gate) Update(sets map[string]Set) {
 	p := compile(sets, g.cfg.Log)
 	g.updating.Lock()
 	defer g.updating.Unlock()
 	g.mu.Lock()
+	g.table.resize(p)
 	g.patterns.Store(p)
 	g.mu.Unlock()
 	g.assignAll()
@@ -172,18 +183,26 @@ func (g *Gate) Update(sets map[string][]string) {
 	g.knownOnce.Do(func() { close(g.known) })
 }
 
-// visit calls do with each element of a map that mu guards. It gives mu back in between.
-func visit[K comparable, V any](mu *sync.Mutex, all map[K]V, do func(K, V)) {
+// eachName calls do with each name that has addresses, in a Namespace in the order in which they were answered.
+// It holds mu, and gives it back in between.
+func (g *Gate) eachName(do func(*name)) {
 	const atOnce = 64
-	mu.Lock()
-	defer mu.Unlock()
-	visited := 0
-	for k, v := range all {
-		do(k, v)
-		if visited++; visited%atOnce == 0 {
-			mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, ns := range slices.Collect(maps.Values(g.table.namespaces)) {
+		all := make([]*name, 0, ns.order.Len())
+		for place := ns.order.Front(); place != nil; place = place.Next() {
+			all = append(all, nameAt(place))
+		}
+		for some := range slices.Chunk(all, atOnce) {
+			for _, n := range some {
+				if n.place != nil {
+					do(n)
+				}
+			}
+			g.mu.Unlock()
 			runtime.Gosched()
-			mu.Lock()
+			g.mu.Lock()
 		}
 	}
 }
@@ -194,7 +213,6 @@ func (g *Gate) Refill() {
 	defer g.updating.Unlock()
 	g.mu.Lock()
 	g.table.losses++
-	g.table.kernel = make(map[element]int64)
 	g.mu.Unlock()
 	g.assignAll()
 }
@@ -202,11 +220,12 @@ func (g *Gate) Refill() {
 // assignAll finds the sets of all names. Names that are answered meanwhile do not wait for
 // it.
 func (g *Gate) assignAll() {
-	p := g.patterns.Load()
-	visit(&g.mu, g.table.names, func(_ string, n *name) {
-		if g.table.assign(n, p) {
+	p, at := g.patterns.Load(), g.table.now()
+	g.eachName(func(n *name) {
+		if g.table.assign(n, p, at) {
 			g.enqueue(n, later)
 		}
+		g.wakeToRemove()
 	})
 }
 
@@ -272,22 +291,30 @@ func (g *Gate) admit(client netip.Addr, wait func(context.Context)) func(context
 
 // resolve reads an answer that may be of names in sets, and returns what it has to wait for.
 func (g *Gate) resolve(p *patterns, client netip.Addr, asked, answer []byte) (waits []change) {
-	r := g.resolutions.Get().(*resolution)
-	defer g.resolutions.Put(r)
-	if !p.resolve(r, asked, answer) || !g.cfg.IsPod(client) {
+	namespace := g.cfg.Namespace(client)
+	if _, ok := p.namespaces[namespace]; !ok {
 		return nil
 	}
-	return g.insert(r)
+	r := g.resolutions.Get().(*resolution)
+	defer g.resolutions.Put(r)
+	if !p.resolve(r, asked, answer) {
+		return nil
+	}
+	return g.insert(namespace, r)
 }
 
-// insert notes the addresses of an answer, and queues the names that the kernel has to
+// insert notes the addresses of an answer to a Pod of a Namespace, and queues the names that the kernel has to
 // be given. It returns those that the answer has to wait for.
-func (g *Gate) insert(r *resolution) (waits []change) {
+func (g *Gate) insert(namespace string, r *resolution) (waits []change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p, at := g.patterns.Load(), g.table.now()
+	in := g.table.namespaces[namespace]
+	if in == nil {
+		return nil // the sets changed since the answer was read
+	}
 	for _, wire := range r.names() {
-		n, number, isNew := g.table.note(p, wire, r.addresses, at)
+		n, number, isNew := g.table.note(p, in, wire, r.addresses, at)
 		if isNew {
 			g.enqueue(n, now)
 		}
@@ -295,6 +322,7 @@ func (g *Gate) insert(r *resolution) (waits []change) {
 			waits = append(waits, change{n, number})
 		}
 	}
+	g.wakeToRemove()
 	return waits
 }
 
@@ -344,18 +372,18 @@ type counters struct {
 
 // Stats are the figures of a Gate. The counters are since the start.
 type Stats struct {
-	// Names and Addresses are those known now; an address counts for each of its names.
-	Names, Addresses int
+	// Names and Elements are those known now; both count for each Namespace and name that has them.
+	Names, Elements int
 	// Held are the answers that waited, and Late those of them that left before all
 	// their addresses were in the kernel.
 	Held, Late uint64
-	// Transactions are the calls of the Programmer, Added the addresses in those that
+	// Transactions are the calls of the Programmer, Added the elements in those that
 	// succeeded, and Failed those that failed.
 	Transactions, Added, Failed uint64
-	// Overflows are the addresses that were not added, by the limit: "name", "set" or
-	// "all". Forgotten are those that names had in the kernel beyond MaxPerName.
+	// Overflows are the addresses that were not added, by the limit: "name", "set", "namespace" or "all". Evicted
+	// are those that were removed so that others had room.
 	Overflows map[string]uint64
-	Forgotten uint64
+	Evicted   uint64
 	// Unroutable are addresses that no set is given: loopback, link-local, multicast.
 	Unroutable uint64
 }
@@ -365,10 +393,13 @@ func (g *Gate) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := Stats{
-		Names: len(g.table.names), Addresses: g.table.total,
-		Held: g.counters.held.Load(), Late: g.counters.late.Load(),
+		Elements: g.table.used,
+		Held:     g.counters.held.Load(), Late: g.counters.late.Load(),
 		Transactions: g.counters.transactions.Load(), Added: g.counters.added.Load(), Failed: g.counters.failed.Load(),
-		Overflows: make(map[string]uint64, limits), Forgotten: g.table.forgotten, Unroutable: g.table.unroutable,
+		Overflows: make(map[string]uint64, limits), Evicted: g.table.evicted, Unroutable: g.table.unroutable,
+	}
+	for _, ns := range g.table.namespaces {
+		s.Names += len(ns.names)
 	}
 	for l, n := range g.table.overflows {
 		s.Overflows[limitNames[l]] = n

@@ -17,12 +17,26 @@ import (
 	"github.com/miekg/dns"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
 var (
 	pod   = netip.MustParseAddr("10.244.1.7")
 	other = netip.MustParseAddr("10.244.2.9")
+	evil  = netip.MustParseAddr("10.244.1.66")
 )
+
+// namespaces are those of the Pods of the node.
+var namespaces = map[netip.Addr]string{pod: "shop", evil: "evil"}
+
+// shops returns sets, given by their domain names, of the Namespace of pod.
+func shops(domains map[string][]string) map[string]Set {
+	sets := make(map[string]Set)
+	for name, of := range domains {
+		sets[name] = Set{Domains: of, Namespaces: []string{"shop"}}
+	}
+	return sets
+}
 
 // kernel is a Programmer that remembers.
 type kernel struct {
@@ -43,7 +57,7 @@ func newKernel(sets ...string) *kernel {
 
 var errNoSet = errors.New("no such set")
 
-func (k *kernel) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
+func (k *kernel) ChangeResolved(all []ruleset.Resolution) error {
 	time.Sleep(k.delay)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,11 +65,19 @@ func (k *kernel) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) 
 	if k.err != nil {
 		return k.err
 	}
-	if k.sets[set] == nil {
-		return errNoSet
+	for _, r := range all {
+		if r.TTL > 0 && k.sets[r.Set] == nil {
+			return errNoSet
+		}
 	}
-	for _, a := range addrs {
-		k.sets[set][a] = time.Now().Add(ttl)
+	for _, r := range all {
+		for _, a := range r.Addrs {
+			if r.TTL > 0 {
+				k.sets[r.Set][a] = time.Now().Add(r.TTL)
+			} else {
+				delete(k.sets[r.Set], a)
+			}
+		}
 	}
 	return nil
 }
@@ -94,8 +116,12 @@ func start(t *testing.T, k Programmer, cfg Config) *Gate {
 	t.Helper()
 	cfg.Programmer = k
 	cfg.Grace = max(cfg.Grace, time.Minute)
-	cfg.IsPod = func(a netip.Addr) bool { return a == pod }
-	cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.Namespace == nil {
+		cfg.Namespace = func(a netip.Addr) string { return namespaces[a] }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	g := New(cfg)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -141,10 +167,10 @@ func hold(t *testing.T, g *Gate, client netip.Addr, name string, records ...stri
 }
 
 func TestMatch(t *testing.T) {
-	p := compile(map[string][]string{
+	p := compile(shops(map[string][]string{
 		"exact": {"api.example.com"}, "under": {"*.example.com"}, "deep": {"*.b.example.com"},
 		"both": {"*.example.com", "api.example.com"}, "bad": {"a..b"}, "top": {"*.org"},
-	}, slog.New(slog.DiscardHandler))
+	}), slog.New(slog.DiscardHandler))
 	for name, want := range map[string][]string{
 		"api.example.com":        {"both", "exact", "under"},
 		"www.example.com":        {"both", "under"},
@@ -157,8 +183,7 @@ func TestMatch(t *testing.T) {
 		"org":                    nil,
 		".":                      nil,
 	} {
-		got := p.match(nil, wireOf(name))
-		slices.Sort(got)
+		got := p.match("shop", wireOf(name))
 		if d := diff.Diff(want, got); d != "" || p.matches(wireOf(name)) != (len(want) > 0) {
 			t.Errorf("match(%s) = %v, want %v; matches = %t", name, got, want, p.matches(wireOf(name)))
 		}
@@ -248,7 +273,7 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			k := newKernel("api", "cdn", "end")
 			g := start(t, k, Config{HoldLimit: time.Minute})
-			g.Update(sets)
+			g.Update(shops(sets))
 			wait := g.Hold(pod, wireOf(c.asked), answerOf(t, cmp.Or(c.question, c.asked), c.records...))
 			if (wait != nil) != (len(c.want) > 0) {
 				t.Fatalf("waits: %t, want %t", wait != nil, len(c.want) > 0)
@@ -268,11 +293,11 @@ func TestAnswers(t *testing.T) {
 func TestOtherClientsChangeNothing(t *testing.T) {
 	k := newKernel("api")
 	g := start(t, k, Config{})
-	g.Update(map[string][]string{"api": {"api.example.com"}})
+	g.Update(shops(map[string][]string{"api": {"api.example.com"}}))
 	if hold(t, g, other, "api.example.com", "api.example.com. 30 A 192.0.2.1") {
 		t.Error("the answer to a client that is no Pod of the node waits")
 	}
-	if s := g.Stats(); s.Names+s.Addresses != 0 || k.count() != 0 {
+	if s := g.Stats(); s.Names+s.Elements != 0 || k.count() != 0 {
 		t.Errorf("Stats() = %+v after the answer to a client that is no Pod of the node", s)
 	}
 }
@@ -283,7 +308,7 @@ func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel("api")
 		g := start(t, k, Config{})
-		g.Update(map[string][]string{"api": {"api.example.com"}})
+		g.Update(shops(map[string][]string{"api": {"api.example.com"}}))
 		for _, step := range []struct {
 			after time.Duration
 			ttl   int
@@ -311,7 +336,7 @@ func TestTimes(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if s := g.Stats(); s.Names+s.Addresses != 0 {
+		if s := g.Stats(); s.Names+s.Elements != 0 {
 			t.Errorf("Stats() = %+v after everything expired", s)
 		}
 	})
@@ -323,7 +348,7 @@ func TestLongTTLs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel("api")
 		g := start(t, k, Config{MaxTTL: time.Hour})
-		g.Update(map[string][]string{"api": {"api.example.com"}})
+		g.Update(shops(map[string][]string{"api": {"api.example.com"}}))
 		for range 20 {
 			hold(t, g, pod, "api.example.com", "api.example.com. 86400 A 192.0.2.1")
 			time.Sleep(time.Second)
@@ -344,7 +369,7 @@ func TestSharedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel("all")
 		g := start(t, k, Config{})
-		g.Update(map[string][]string{"all": {"*.example.com"}})
+		g.Update(shops(map[string][]string{"all": {"*.example.com"}}))
 		hold(t, g, pod, "a.example.com", "a.example.com. 3600 A 192.0.2.1")
 		hold(t, g, pod, "b.example.com", "b.example.com. 5 A 192.0.2.1")
 		time.Sleep(50 * time.Minute)
@@ -360,9 +385,9 @@ func TestUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel("old")
 		g := start(t, k, Config{})
-		g.Update(map[string][]string{"old": {"a.example.com"}})
+		g.Update(shops(map[string][]string{"old": {"a.example.com"}}))
 		hold(t, g, pod, "a.example.com", "a.example.com. 300 A 192.0.2.1")
-		g.Update(map[string][]string{"old": {"a.example.com"}, "new": {"a.example.com", "b.example.com"}})
+		g.Update(shops(map[string][]string{"old": {"a.example.com"}, "new": {"a.example.com", "b.example.com"}}))
 		time.Sleep(100 * time.Millisecond)
 		// The answer waits for the new set, although the old one has the address.
 		waited := make(chan time.Duration)
@@ -396,7 +421,7 @@ func TestFailures(t *testing.T) {
 		k := newKernel("api")
 		k.change("api", errors.New("no buffer space"))
 		g := start(t, k, Config{})
-		g.Update(map[string][]string{"api": {"api.example.com"}})
+		g.Update(shops(map[string][]string{"api": {"api.example.com"}}))
 		began := time.Now()
 		hold(t, g, pod, "api.example.com", "api.example.com. 60 A 192.0.2.1")
 		if d := time.Since(began); d != DefaultHoldLimit {
@@ -421,49 +446,12 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-func TestLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKernel("wild", "exact", "more")
-		g := start(t, k, Config{MaxPerName: 3, MaxPerSet: 5, MaxAddresses: 11})
-		g.Update(map[string][]string{
-			"wild": {"*.example.com"}, "exact": {"a.example.com", "b.example.org", "c.example.org"}, "more": {"d.example.org"},
-		})
-		add := func(name string, from, n int) {
-			var records []string
-			for i := range n {
-				records = append(records, name+". 5 A 192.0.2."+strconv.Itoa(from+i))
-			}
-			hold(t, g, pod, name, records...)
-		}
-		add("x.example.com", 0, 4) // 3 per name
-		time.Sleep(time.Second)
-		add("x.example.com", 5, 1)  // one of the others is forgotten, and stays in the kernel
-		add("y.example.com", 10, 3) // 5 per set
-		add("a.example.com", 20, 1) // is in another set with room, too
-		add("b.example.org", 30, 2)
-		add("c.example.org", 40, 3) // 5 per set
-		add("d.example.org", 50, 2) // 11 in all, and the kernel has 12
-		want := map[string]uint64{"name": 1, "set": 2, "all": 2}
-		if s := g.Stats(); s.Addresses != 10 || s.Forgotten != 1 || diff.Diff(want, s.Overflows) != "" {
-			t.Errorf("Stats() = %+v", s)
-		}
-		if n := len(k.has("wild")); n != 7 {
-			t.Errorf("the kernel has %v in the set of the wildcard", k.has("wild"))
-		}
-		time.Sleep(10 * time.Minute)
-		add("y.example.com", 10, 3)
-		if s := g.Stats(); s.Addresses != 3 {
-			t.Errorf("Stats() = %+v after the others expired", s)
-		}
-	})
-}
-
 // TestManyNamesAtOnce: a thousand names share few transactions.
 func TestManyNamesAtOnce(t *testing.T) {
 	k := newKernel("all")
 	k.delay = 5 * time.Millisecond
 	g := start(t, k, Config{HoldLimit: time.Minute, MaxHeld: 5000})
-	g.Update(map[string][]string{"all": {"*.example.com"}})
+	g.Update(shops(map[string][]string{"all": {"*.example.com"}}))
 	var group sync.WaitGroup
 	for i := range 1000 {
 		group.Go(func() {
@@ -488,7 +476,7 @@ func TestHoldIsBounded(t *testing.T) {
 	k := newKernel("all")
 	k.change("all", errNoSet)
 	g := start(t, k, Config{MaxHeld: 8})
-	g.Update(map[string][]string{"all": {"*.example.com"}})
+	g.Update(shops(map[string][]string{"all": {"*.example.com"}}))
 	waits := 0
 	for i := range 100 {
 		name := "n" + strconv.Itoa(i) + ".example.com"
@@ -504,7 +492,7 @@ func TestHoldIsBounded(t *testing.T) {
 func TestHoldAllocatesNothing(t *testing.T) {
 	k := newKernel("api")
 	g := start(t, k, Config{})
-	g.Update(map[string][]string{"api": {"api.example.com", "*.cdn.net"}})
+	g.Update(shops(map[string][]string{"api": {"api.example.com", "*.cdn.net"}}))
 	hold(t, g, pod, "api.example.com", "api.example.com. 60 A 192.0.2.1")
 	for name, answer := range map[string][]byte{
 		"www.else.com":    answerOf(t, "www.else.com", "www.else.com. 60 A 192.0.2.1"),
@@ -523,7 +511,7 @@ func TestHoldAllocatesNothing(t *testing.T) {
 }
 
 func FuzzResolve(f *testing.F) {
-	p := compile(map[string][]string{"api": {"api.example.com"}, "cdn": {"*.cdn.net", "*.com"}}, slog.New(slog.DiscardHandler))
+	p := compile(shops(map[string][]string{"api": {"api.example.com"}, "cdn": {"*.cdn.net", "*.com"}}), slog.New(slog.DiscardHandler))
 	f.Add(answerOf(f, "api.example.com", "api.example.com. 30 CNAME x.cdn.net.", "x.cdn.net. 30 A 192.0.2.7"))
 	f.Add(answerOf(f, "x.org", "x.org. 30 AAAA 2001:db8::1"))
 	f.Fuzz(func(t *testing.T, answer []byte) {
@@ -541,7 +529,7 @@ func FuzzResolve(f *testing.F) {
 
 func BenchmarkHold(b *testing.B) {
 	k := newKernel("api")
-	g := New(Config{Programmer: k, IsPod: func(netip.Addr) bool { return true }, Log: slog.New(slog.DiscardHandler)})
+	g := New(Config{Programmer: k, Namespace: func(netip.Addr) string { return "shop" }, Log: slog.New(slog.DiscardHandler)})
 	sets := map[string][]string{"api": {"api.example.com", "*.cdn.net"}}
 	for i := range 1000 {
 		sets["more"] = append(sets["more"], "n"+strconv.Itoa(i)+".example.com", "*.w"+strconv.Itoa(i)+".example.org")
@@ -560,7 +548,7 @@ func BenchmarkHold(b *testing.B) {
 		"match":                 {"api.example.com", []string{"api.example.com. 60 A 192.0.2.1"}},
 	} {
 		for kind, of := range map[string]map[string][]string{"none": nil, "2001 names": sets} {
-			g.Update(of)
+			g.Update(shops(of))
 			name, answer := wireOf(c.name), answerOf(b, c.name, c.records...)
 			if wait := g.Hold(pod, name, answer); wait != nil {
 				wait(ctx)
@@ -595,7 +583,7 @@ func TestBeforeSets(t *testing.T) {
 				g := start(t, k, Config{})
 				began := time.Now()
 				if test.update > 0 {
-					time.AfterFunc(test.update, func() { g.Update(map[string][]string{"api": {name}}) })
+					time.AfterFunc(test.update, func() { g.Update(shops(map[string][]string{"api": {name}})) })
 				}
 				if g.Hold(test.client, wireOf(name), answerOf(t, name)) != nil {
 					t.Error("an answer without addresses waits")

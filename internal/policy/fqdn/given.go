@@ -2,10 +2,10 @@ package fqdn
 
 import "net/netip"
 
-// given are the addresses that domain names of sets have had, also those that have expired: flows to them
-// go on. It is by domain name, so that the addresses stay if a set comes with more or fewer names. It has
-// two generations, so that its size is bounded: what is neither answered nor looked up for longest goes
-// first. The zero value remembers nothing.
+// given are the addresses that domain names of sets have had for the Pods of a Namespace, also those that have
+// expired: flows to them go on. It is by domain name, so that the addresses stay if a set comes with more or fewer
+// names. It has two generations, so that its size is bounded: what is neither answered nor looked up for longest
+// goes first. The zero value remembers nothing.
 type given struct {
 	most           int // of a generation
 	recent, before map[givenAddress]struct{}
@@ -42,27 +42,29 @@ func (g *given) has(a givenAddress) bool {
 }
 
 // remember notes that a name had an address.
-func (t *table) remember(p *patterns, wire string, addr netip.Addr) {
-	for d := range p.domains(wire) {
-		t.given.insert(givenAddress{d, addr})
+func (n *name) remember(p *patterns, addr netip.Addr) {
+	for d := range p.domains(n.wire) {
+		n.in.given.insert(givenAddress{d, addr})
 	}
 }
 
-// Gave reports whether a set had an address at any time, also if that has expired. What neither this Gate
-// nor Recall gave the set, it did not have. Of a set that the Gate does not know yet, nothing is known: Gave
-// returns true.
-func (g *Gate) Gave(set string, addr netip.Addr) bool {
+// Gave reports whether a set had an address at any time for Pods of a Namespace, also if that has expired. What
+// neither this Gate nor Recall gave the set, it did not have. Of a set that the Gate does not know yet, nothing
+// is known: Gave returns true.
+func (g *Gate) Gave(namespace, set string, addr netip.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	domains, ok := g.assigned.of[set]
+	s, ok := g.assigned.sets[set]
 	if !ok {
 		return true
 	}
-	if _, ok := g.table.kernel[element{set, addr}]; ok {
+	if _, ok := g.table.elements[element{set, addr}]; ok {
 		return true
 	}
-	for _, d := range domains {
-		if g.table.given.has(givenAddress{d, addr}) {
+	ns := g.table.namespaces[namespace]
+	for _, d := range s.domains {
+		a := givenAddress{d, addr}
+		if g.table.recalled.has(a) || ns != nil && ns.given.has(a) {
 			return true
 		}
 	}
@@ -73,7 +75,9 @@ func (g *Gate) Gave(set string, addr netip.Addr) bool {
 func (g *Gate) Recall(set string, addr netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, d := range g.assigned.of[set] {
-		g.table.given.insert(givenAddress{d, addr})
+	if s, ok := g.assigned.sets[set]; ok {
+		for _, d := range s.domains {
+			g.table.recalled.insert(givenAddress{d, addr})
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 
+	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
@@ -23,16 +24,18 @@ type sets struct {
 	table *nftables.Table
 }
 
-func (s *sets) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
+func (s *sets) ChangeResolved(all []ruleset.Resolution) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var elements []nftables.SetElement
-	for _, a := range addrs {
-		elements = append(elements, nftables.SetElement{Key: a.AsSlice(), Timeout: ttl})
-	}
-	of := &nftables.Set{Table: s.table, Name: set, KeyType: nftables.TypeIPAddr, HasTimeout: true}
-	if err := s.conn.SetAddElements(of, elements); err != nil {
-		return err
+	for _, r := range all {
+		var elements []nftables.SetElement
+		for _, a := range r.Addrs {
+			elements = append(elements, nftables.SetElement{Key: a.AsSlice(), Timeout: r.TTL})
+		}
+		of := &nftables.Set{Table: s.table, Name: r.Set, KeyType: nftables.TypeIPAddr, HasTimeout: true}
+		if err := s.conn.SetAddElements(of, elements); err != nil {
+			return err
+		}
 	}
 	return s.conn.Flush()
 }

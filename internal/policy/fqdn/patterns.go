@@ -2,19 +2,37 @@ package fqdn
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
+// Set is a set of kind ruleset.Resolved.
+type Set struct {
+	// Domains are its domain names in lower case without a dot at the end, or "*." and a name for all names
+	// under it.
+	Domains []string
+	// Namespaces are those of the Pods whose rules name the set, sorted. It is filled from the answers to them.
+	Namespaces []string
+}
+
 // patterns finds the sets that a name is in. It is immutable.
 type patterns struct {
-	exact map[string][]string // sets by name, in wire form without the root's closing octet
-	under map[string][]string // sets by the name above
-	of    map[string][]domain // by set
+	exact      map[string][]*patternSet // sets by name, in wire form without the root's closing octet
+	under      map[string][]*patternSet // sets by the name above
+	sets       map[string]*patternSet
+	namespaces map[string]struct{} // of all sets
 	// The lengths of the keys: most names are told apart by these alone.
 	exactLens, underLens lengths
+}
+
+// patternSet is a Set.
+type patternSet struct {
+	name       string
+	domains    []domain
+	namespaces map[string]struct{}
 }
 
 // domain is a domain name of a set.
@@ -33,31 +51,44 @@ func (l *lengths) has(n int) bool { return l[n/64]&(1<<(n%64)) != 0 }
 const wildcard = "*."
 
 // compile prepares the domain names of sets. Those that are no names match nothing.
-func compile(sets map[string][]string, log *slog.Logger) *patterns {
+func compile(sets map[string]Set, log *slog.Logger) *patterns {
 	p := &patterns{
-		exact: make(map[string][]string), under: make(map[string][]string), of: make(map[string][]domain, len(sets)),
+		exact: make(map[string][]*patternSet), under: make(map[string][]*patternSet),
+		sets: make(map[string]*patternSet, len(sets)), namespaces: make(map[string]struct{}),
 	}
-	for set, domains := range sets {
-		p.of[set] = nil
-		for _, text := range domains {
-			text, isWildcard := strings.CutPrefix(text, wildcard)
-			name, err := dnsname.Parse(text)
-			if err != nil {
-				log.Warn("policy's domain name matches nothing", "set", set, "err", err)
-				continue
-			}
-			wire, into, lens := name.WireLabels(), p.exact, &p.exactLens
-			if isWildcard {
-				into, lens = p.under, &p.underLens
-			}
-			if !slices.Contains(into[wire], set) {
-				into[wire] = append(into[wire], set)
-				lens.add(len(wire))
-				p.of[set] = append(p.of[set], domain{wire, isWildcard})
-			}
+	for _, name := range slices.Sorted(maps.Keys(sets)) { // match returns them in this order
+		s := &patternSet{name: name, namespaces: make(map[string]struct{})}
+		p.sets[name] = s
+		for _, of := range sets[name].Namespaces {
+			s.namespaces[of], p.namespaces[of] = struct{}{}, struct{}{}
+		}
+		for _, text := range sets[name].Domains {
+			p.add(s, text, log)
 		}
 	}
 	return p
+}
+
+// add adds a domain name of a set.
+func (p *patterns) add(s *patternSet, text string, log *slog.Logger) {
+	text, isWildcard := strings.CutPrefix(text, wildcard)
+	name, err := dnsname.Parse(text)
+	if err != nil {
+		log.Warn("policy's domain name matches nothing", "set", s.name, "err", err)
+		return
+	}
+	wire, into, lens := name.WireLabels(), p.exact, &p.exactLens
+	if isWildcard {
+		into, lens = p.under, &p.underLens
+	}
+	if some := into[wire]; len(some) > 0 && some[len(some)-1] == s {
+		return
+	}
+	s.domains = append(s.domains, domain{wire, isWildcard})
+	if len(s.namespaces) > 0 {
+		into[wire] = append(into[wire], s)
+		lens.add(len(wire))
+	}
 }
 
 func (p *patterns) isEmpty() bool { return len(p.exact)+len(p.under) == 0 }
@@ -75,18 +106,27 @@ func (p *patterns) matches(name []byte) bool {
 	return false
 }
 
-// match appends the sets that a name is in, each once.
-func (p *patterns) match(sets []string, name []byte) []string {
-	add := func(some []string) {
-		for _, set := range some {
-			if !slices.Contains(sets, set) {
-				sets = append(sets, set)
+// match returns the sets of a Namespace that a name is in, sorted, each once.
+func (p *patterns) match(namespace string, name []byte) (sets []string) {
+	lists := 0
+	add := func(some []*patternSet) {
+		before := len(sets)
+		for _, s := range some {
+			if _, ok := s.namespaces[namespace]; ok {
+				sets = append(sets, s.name)
 			}
+		}
+		if len(sets) > before {
+			lists++
 		}
 	}
 	add(p.exact[string(name)])
 	for above := range parents(name) {
 		add(p.under[string(above)])
+	}
+	if lists > 1 {
+		slices.Sort(sets)
+		sets = slices.Compact(sets)
 	}
 	return sets
 }

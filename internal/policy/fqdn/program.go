@@ -1,9 +1,16 @@
 package fqdn
 
 import (
+	"cmp"
 	"context"
+	"iter"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
+
+	"portolan.dev/portolan/internal/policy/ruleset"
 )
 
 // Bounds of the pauses after the Programmer failed: the pause doubles each time.
@@ -12,9 +19,8 @@ const (
 	maxPause = time.Second
 )
 
-// maxAddrs is how many addresses are programmed in one transaction: others wait for its
-// end.
-const maxAddrs = 512
+// maxElements is how many elements one transaction changes, so that it is short.
+const maxElements = 512
 
 // ttlUnit is what times in the kernel are rounded up to, so that names with different
 // TTLs share a transaction.
@@ -71,8 +77,8 @@ const (
 // queue is the names to be programmed, by urgency.
 type queue [urgencies][]*name
 
-// maxNames is how many names are programmed at once.
-const maxNames = 512
+// maxWants is how many elements are programmed before the queue is looked at again, but for the last name's.
+const maxWants = 4096
 
 // enqueue queues a name whose addresses changed. The mutex is held.
 func (g *Gate) enqueue(n *name, u urgency) {
@@ -90,19 +96,26 @@ func (g *Gate) wake() {
 	}
 }
 
-// next returns the names to be programmed next.
-func (q *queue) next() (names []*name) {
+// wakeToRemove has Run remove what is to go. The mutex is held.
+func (g *Gate) wakeToRemove() {
+	if len(g.table.gone) > 0 {
+		g.wake()
+	}
+}
+
+// next returns the name to be programmed next; nil without one.
+func (q *queue) next() *name {
 	for u := range q {
-		for len(q[u]) > 0 && len(names) < maxNames {
+		for len(q[u]) > 0 {
 			n := q[u][0]
 			q[u][0], q[u] = nil, q[u][1:]
 			if n.queued[u] {
 				n.queued = [urgencies]bool{}
-				names = append(names, n)
+				return n
 			}
 		}
 	}
-	return names
+	return nil
 }
 
 // sweepTime is the time between two sweeps.
@@ -111,14 +124,9 @@ const sweepTime = 5 * time.Second
 // sweep removes what has expired.
 func (g *Gate) sweep() {
 	at := g.table.now()
-	visit(&g.mu, g.table.names, func(_ string, n *name) { g.table.expire(n, at) })
-	g.mu.Lock()
-	kernel := g.table.kernel
-	g.mu.Unlock()
-	visit(&g.mu, kernel, func(e element, until int64) {
-		if until < at {
-			delete(kernel, e)
-		}
+	g.eachName(func(n *name) {
+		g.table.expire(n, at)
+		g.wakeToRemove()
 	})
 }
 
@@ -130,6 +138,7 @@ func (g *Gate) again(failed map[*name]bool) {
 		g.enqueue(n, now)
 	}
 	clear(failed)
+	g.wakeToRemove()
 }
 
 // job is the changes of a name up to a number.
@@ -138,22 +147,10 @@ type job struct {
 	failed bool
 }
 
-// element is an address in a set.
-type element struct {
-	set  string
-	addr netip.Addr
-}
-
 // want is until when an element is to stay, and the jobs that want it.
 type want struct {
 	until int64
 	jobs  []*job
-}
-
-// transaction adds addresses to a set for the same time.
-type transaction struct {
-	set string
-	ttl time.Duration
 }
 
 // pass is the names that are programmed together, and what they want.
@@ -162,20 +159,17 @@ type pass struct {
 	losses int   // table.losses then
 	jobs   []*job
 	wants  map[element]*want
+	gone   map[element]struct{}
 }
 
-// program programs the names that are queued first. It adds those that failed to failed, and
-// returns the last error.
+// program programs the names that are queued first, and removes what is to go. It adds names that failed to
+// failed, and returns the last error.
 func (g *Gate) program(failed map[*name]bool) (err error) {
 	p := g.take()
-	for t, addrs := range p.transactions() {
-		failure := g.add(t, addrs)
-		if failure != nil {
+	for some := range p.transactions() {
+		if failure := g.change(p, some); failure != nil {
 			err = failure
-			p.fail(t, addrs)
-			continue
 		}
-		g.note(p, t, addrs)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,8 +188,13 @@ func (g *Gate) program(failed map[*name]bool) (err error) {
 func (g *Gate) take() *pass {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := &pass{at: g.table.now(), losses: g.table.losses, wants: make(map[element]*want)}
-	for _, n := range g.queue.next() {
+	p := &pass{at: g.table.now(), losses: g.table.losses, wants: make(map[element]*want), gone: g.table.gone}
+	g.table.gone = make(map[element]struct{})
+	for len(p.wants) < maxWants {
+		n := g.queue.next()
+		if n == nil {
+			return p
+		}
 		j := &job{change: change{n, n.requested}}
 		p.jobs = append(p.jobs, j)
 		for i := range n.addresses {
@@ -207,7 +206,7 @@ func (g *Gate) take() *pass {
 				e := element{set, k.addr}
 				w := p.wants[e]
 				if w == nil {
-					w = &want{until: g.table.kernel[e]}
+					w = &want{until: g.table.untilOf(e)}
 					p.wants[e] = w
 				}
 				w.until = max(w.until, k.wanted)
@@ -215,55 +214,95 @@ func (g *Gate) take() *pass {
 			}
 		}
 	}
-	if len(g.queue[now])+len(g.queue[later]) > 0 {
-		g.wake()
-	}
+	g.wake()
 	return p
 }
 
-// transactions groups the elements by set and time.
-func (p *pass) transactions() map[transaction][]netip.Addr {
-	all := make(map[transaction][]netip.Addr)
-	for e, w := range p.wants {
-		t := transaction{e.set, (time.Duration(w.until-p.at) + ttlUnit - 1).Truncate(ttlUnit)}
-		all[t] = append(all[t], e.addr)
+// transactions yields the changes of a pass, removals first, each time as many as one transaction makes. The
+// elements of a change have the same set and time.
+func (p *pass) transactions() iter.Seq[[]ruleset.Resolution] {
+	type group struct {
+		set string
+		ttl time.Duration
 	}
-	return all
-}
-
-// fail notes that a transaction failed.
-func (p *pass) fail(t transaction, addrs []netip.Addr) {
-	for _, addr := range addrs {
-		for _, j := range p.wants[element{t.set, addr}].jobs {
-			j.failed = true
+	all := make(map[group][]netip.Addr)
+	for e := range p.gone {
+		all[group{e.set, 0}] = append(all[group{e.set, 0}], e.addr)
+	}
+	for e, w := range p.wants {
+		of := group{e.set, (time.Duration(w.until-p.at) + ttlUnit - 1).Truncate(ttlUnit)}
+		all[of] = append(all[of], e.addr)
+	}
+	order := slices.SortedFunc(maps.Keys(all), func(a, b group) int {
+		return cmp.Or(cmp.Compare(a.ttl, b.ttl), strings.Compare(a.set, b.set))
+	})
+	return func(yield func([]ruleset.Resolution) bool) {
+		var some []ruleset.Resolution
+		room := maxElements
+		for _, of := range order {
+			for addrs := all[of]; len(addrs) > 0; {
+				n := min(room, len(addrs))
+				some = append(some, ruleset.Resolution{Set: of.set, Addrs: addrs[:n], TTL: of.ttl})
+				addrs, room = addrs[n:], room-n
+				if room == 0 {
+					if !yield(some) {
+						return
+					}
+					some, room = nil, maxElements
+				}
+			}
+		}
+		if len(some) > 0 {
+			yield(some)
 		}
 	}
 }
 
-// note notes that the kernel has the elements of a transaction, unless it lost its sets
-// since the pass began.
-func (g *Gate) note(p *pass, t transaction, addrs []netip.Addr) {
+// change makes changes of the kernel. If they fail together, it makes those that do not fail, and returns an
+// error of the others.
+func (g *Gate) change(p *pass, some []ruleset.Resolution) error {
+	g.counters.transactions.Add(1)
+	err := g.cfg.Programmer.ChangeResolved(some)
+	if err != nil && len(some) > 1 {
+		half := len(some) / 2
+		return cmp.Or(g.change(p, some[:half]), g.change(p, some[half:]))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for _, r := range some {
+		switch {
+		case err != nil:
+			g.fail(p, r)
+		case r.TTL > 0:
+			g.note(p, r)
+		}
+	}
+	return err
+}
+
+// fail notes that a change failed.
+func (g *Gate) fail(p *pass, r ruleset.Resolution) {
+	g.counters.failed.Add(uint64(len(r.Addrs)))
+	for _, addr := range r.Addrs {
+		e := element{r.Set, addr}
+		if r.TTL > 0 {
+			for _, j := range p.wants[e].jobs {
+				j.failed = true
+			}
+		} else if _, wanted := g.table.elements[e]; !wanted {
+			g.table.gone[e] = struct{}{}
+		}
+	}
+}
+
+// note notes that the kernel has the elements of a change, unless it lost its sets
+// since the pass began.
+func (g *Gate) note(p *pass, r ruleset.Resolution) {
+	g.counters.added.Add(uint64(len(r.Addrs)))
 	if p.losses != g.table.losses {
 		return
 	}
-	for _, addr := range addrs {
-		g.table.kernel[element{t.set, addr}] = p.at + int64(t.ttl)
+	for _, addr := range r.Addrs {
+		g.table.placed(element{r.Set, addr}, p.at+int64(r.TTL))
 	}
-}
-
-// add adds addresses to the set of t.
-func (g *Gate) add(t transaction, addrs []netip.Addr) error {
-	for len(addrs) > 0 {
-		some := addrs[:min(len(addrs), maxAddrs)]
-		g.counters.transactions.Add(1)
-		if err := g.cfg.Programmer.AddResolved(t.set, some, t.ttl); err != nil {
-			g.counters.failed.Add(uint64(len(addrs)))
-			return err
-		}
-		g.counters.added.Add(uint64(len(some)))
-		addrs = addrs[len(some):]
-	}
-	return nil
 }

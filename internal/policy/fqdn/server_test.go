@@ -150,15 +150,15 @@ const allowed = "names"
 func lookUp(t *testing.T, programmer Programmer, connect func(netip.Addr) error) Stats {
 	t.Helper()
 	g := New(Config{
-		Programmer: programmer, IsPod: func(netip.Addr) bool { return true }, Log: slog.New(slog.DiscardHandler),
-		HoldLimit: time.Minute, Grace: time.Minute, MaxAddresses: 1 << 20, MaxPerSet: 1 << 20,
+		Programmer: programmer, Namespace: func(netip.Addr) string { return "shop" }, Log: slog.New(slog.DiscardHandler),
+		HoldLimit: time.Minute, Grace: time.Minute, MaxElements: 1 << 20, MaxPerSet: 1 << 20, MaxPerNamespace: 1 << 20,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = g.Run(ctx) })
 	defer running.Wait()
 	defer stop()
-	g.Update(map[string][]string{allowed: {"*.allowed.example"}})
+	g.Update(shops(map[string][]string{allowed: {"*.allowed.example"}}))
 	server := serve(t, g)
 	var next, missed atomic.Int64
 	total := int64(lookups(t))
@@ -233,8 +233,8 @@ func TestServerAnswersWhileAnswersWait(t *testing.T) {
 	t.Parallel()
 	k := newKernel() // it has no set
 	g := start(t, k, Config{HoldLimit: time.Minute})
-	g.cfg.IsPod = func(netip.Addr) bool { return true }
-	g.Update(map[string][]string{"names": {"*.allowed.example"}})
+	g.cfg.Namespace = func(netip.Addr) string { return "shop" }
+	g.Update(shops(map[string][]string{"names": {"*.allowed.example"}}))
 	server := serve(t, g)
 	slow, err := net.Dial("udp", server.String())
 	if err != nil {

@@ -1,14 +1,23 @@
 package nft
 
 import (
+	"net/netip"
+	"time"
+
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
 // Replace has t replace elements that are added again, as on a kernel that does not refresh them.
 func (t *Table) Replace(replaces bool) { t.resolved.replaces = replaces }
+
+// AddResolved has t add addresses to one set.
+func (t *Table) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
+	return t.ChangeResolved([]ruleset.Resolution{{Set: set, Addrs: addrs, TTL: ttl}})
+}
 
 // Divide has t divide transactions of more octets than some, and call a function after each part.
 func (t *Table) Divide(octets int, committed func()) { t.divideAt, t.committed = octets, committed }

@@ -70,7 +70,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// ErrUnknownSet is wrapped by AddResolved's error if the kernel has no such set of kind Resolved.
+// ErrUnknownSet is wrapped by ChangeResolved's error if the kernel has no such set of kind Resolved.
 var ErrUnknownSet = errors.New("no such set of resolved addresses")
 
 // Notice is what Watch reports. Sync repairs the table.

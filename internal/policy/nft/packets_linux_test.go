@@ -334,7 +334,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestResolved: an address of a name counts from when AddResolved returns until it expires, and longer if
+// TestResolved: an address of a name counts from when AddResolved returns until it expires or is removed, and longer if
 // it is added again; other tables and Syncs do not change that.
 func TestResolved(t *testing.T) {
 	w := onNode(t)
@@ -389,6 +389,19 @@ func TestResolved(t *testing.T) {
 		expect("after its time", false)
 		must(t, again.AddResolved("names", outside[:], time.Hour))
 		expect("after another answer", true)
+		change := func(all ...ruleset.Resolution) error { return again.ChangeResolved(all) }
+		add, remove := ruleset.Resolution{Set: "names", Addrs: outside[:], TTL: time.Hour}, ruleset.Resolution{Set: "names", Addrs: outside[:]}
+		absent := ruleset.Resolution{Set: "absent", Addrs: outside[:], TTL: time.Hour}
+		if err := change(remove, absent); !isUnknownSet(err) {
+			t.Errorf("with a set that is not there: %v", err)
+		}
+		expect("after a change that failed", true)
+		must(t, change(remove))
+		expect("after the addresses were removed", false)
+		must(t, change(remove)) // which are not there
+		must(t, change(ruleset.Resolution{Set: "absent", Addrs: outside[:]}))
+		must(t, change(remove, add))
+		expect("removed and added", true)
 		d := &ruleset.Delta{GoneSets: []string{"names"}, GoneChains: []string{"out-0"}, Pods: podA[:]}
 		s = rules(nil, nil)
 		s.DeleteSet("names")
@@ -404,6 +417,7 @@ func TestResolved(t *testing.T) {
 			t.Errorf("to a set of another kind: %v", err)
 		}
 		must(t, again.AddResolved("names", nil, time.Hour))
+		must(t, change(remove))
 		_, err = nft.Cleanup(nft.DefaultName)
 		must(t, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Sync has the kernel hold rs, whatever it holds, and changes what differs only; a table that is right
 // stays as it is. What is in sets of kind Resolved stays. If the table is not there, or is damaged so
-// that it is replaced, that has an effect at once. AddResolved waits for it.
+// that it is replaced, that has an effect at once. ChangeResolved waits for it.
 func (t *Table) Sync(rs ruleset.Ruleset) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 }
 
 // Resolved returns the sets of kind Resolved of rs that the kernel has, with their addresses that have not
-// expired. AddResolved waits for it.
+// expired. ChangeResolved waits for it.
 func (t *Table) Resolved(rs ruleset.Ruleset) (map[string][]netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

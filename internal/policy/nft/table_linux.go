@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/internal/support/nfnetlink"
 )
 
-// Table is the table of a node's policies. All methods are safe for concurrent use; AddResolved does
+// Table is the table of a node's policies. All methods are safe for concurrent use; ChangeResolved does
 // not wait for Apply.
 type Table struct {
 	cfg      Config
@@ -68,7 +68,7 @@ func (t *Table) open() (err error) {
 // Places of own sockets, see nfnetlink.Listener.
 const (
 	ofApply = iota
-	ofAddResolved
+	ofResolved
 )
 
 // connect opens a socket whose changes Watch ignores.
@@ -495,7 +495,7 @@ func (r *resolved) forget(sets []string) {
 	}
 }
 
-// Assume has AddResolved take the sets of kind Resolved of rs for those of the kernel, whose table another
+// Assume has ChangeResolved take the sets of kind Resolved of rs for those of the kernel, whose table another
 // process programs.
 func (t *Table) Assume(rs ruleset.Ruleset) {
 	t.resolved.mu.Lock()
@@ -509,23 +509,45 @@ func (t *Table) Assume(rs ruleset.Ruleset) {
 	}
 }
 
-// AddResolved has addresses be in a set of kind Resolved for a time from now on, also those that are in
-// it already. It returns when the kernel lets packets to them pass. Its error wraps ErrUnknownSet if
-// there is no such set in the kernel.
-func (t *Table) AddResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
+// ChangeResolved makes changes of sets of kind Resolved in one transaction. It returns when the kernel lets
+// packets to addresses that were added pass. Its error wraps ErrUnknownSet if the kernel lacks a set that is added
+// to; nothing has changed then. To remove from such a set is no error.
+func (t *Table) ChangeResolved(all []ruleset.Resolution) error {
 	t.resolved.mu.Lock()
 	defer t.resolved.mu.Unlock()
-	if err := t.addResolved(set, addrs, ttl); err != nil {
-		return tableError(t.cfg.Name, fmt.Errorf("set %s: %w", set, err))
+	b := &batch{table: t.cfg.Name}
+	removes := true
+	for _, r := range all {
+		_, known := t.resolved.sets[r.Set]
+		switch {
+		case r.TTL > 0:
+			removes = false
+			if !known {
+				return tableError(t.cfg.Name, fmt.Errorf("set %s: %w", r.Set, ErrUnknownSet))
+			}
+			t.resolved.add(b, r)
+		case known:
+			t.resolved.remove(b, r)
+		}
+	}
+	if len(b.Buf) == 0 {
+		return nil
+	}
+	err := t.commitBeside(b)
+	switch {
+	case errors.Is(err, unix.ENOENT) && removes && len(all) == 1:
+		return nil
+	case errors.Is(err, unix.ENOENT):
+		err = ErrUnknownSet
+	}
+	if err != nil {
+		return tableError(t.cfg.Name, err)
 	}
 	return nil
 }
 
-func (t *Table) addResolved(set string, addrs []netip.Addr, ttl time.Duration) error {
-	r := &t.resolved
-	if _, ok := r.sets[set]; !ok {
-		return ErrUnknownSet
-	}
+// elementsOf returns the elements of addresses, by family.
+func elementsOf(addrs []netip.Addr, ttl time.Duration) map[*family][]element {
 	all := make(map[*family][]element)
 	ttl = max(ttl, time.Millisecond) // 0 would be for ever
 	for _, a := range addrs {
@@ -533,27 +555,35 @@ func (t *Table) addResolved(set string, addrs []netip.Addr, ttl time.Duration) e
 		e := element{key: string(a.AsSlice()), timeout: ttl, expires: ttl}
 		all[familyOf(a)] = append(all[familyOf(a)], e)
 	}
-	b := &batch{table: t.cfg.Name}
+	return all
+}
+
+func (r *resolved) add(b *batch, c ruleset.Resolution) {
+	all := elementsOf(c.Addrs, c.TTL)
 	for _, f := range r.families { // Pods without addresses of a family send it nothing
-		name, elements := set+f.suffix, all[f]
+		name, elements := c.Set+f.suffix, all[f]
 		b.edit(addition, name, elements)
 		if r.replaces {
 			b.edit(deletion, name, elements)
 			b.edit(addition, name, elements)
 		}
 	}
-	err := t.commitBeside(b)
-	if errors.Is(err, unix.ENOENT) {
-		return ErrUnknownSet
+}
+
+// remove adds the elements first: the kernel refuses to delete what has expired.
+func (r *resolved) remove(b *batch, c ruleset.Resolution) {
+	all := elementsOf(c.Addrs, time.Minute)
+	for _, f := range r.families {
+		b.edit(addition, c.Set+f.suffix, all[f])
+		b.edit(deletion, c.Set+f.suffix, all[f])
 	}
-	return err
 }
 
 // commitBeside commits a transaction beside those of Apply. The caller must hold resolved.mu.
 func (t *Table) commitBeside(b *batch) error {
 	r := &t.resolved
 	if r.socket == nil {
-		socket, err := t.connect(ofAddResolved)
+		socket, err := t.connect(ofResolved)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"time"
 
 	"portolan.dev/portolan/internal/policy/ruleset"
 )
@@ -28,8 +27,8 @@ func (*Table) Sync(ruleset.Ruleset) error { return errNotLinux }
 // Apply fails.
 func (*Table) Apply(ruleset.Ruleset, *ruleset.Delta) error { return errNotLinux }
 
-// AddResolved fails.
-func (*Table) AddResolved(string, []netip.Addr, time.Duration) error { return errNotLinux }
+// ChangeResolved fails.
+func (*Table) ChangeResolved([]ruleset.Resolution) error { return errNotLinux }
 
 // Resolved fails.
 func (*Table) Resolved(ruleset.Ruleset) (map[string][]netip.Addr, error) { return nil, errNotLinux }

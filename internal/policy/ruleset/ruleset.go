@@ -17,6 +17,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Direction is the direction of packets that a Chain judges, seen from its Pod.
@@ -71,6 +72,15 @@ type Set struct {
 	// Domains are what a set of kind Resolved is for: names in lower case without a dot at the end, or
 	// "*." and a name for all names under it.
 	Domains []string
+}
+
+// Resolution is a change of a Set of kind Resolved.
+type Resolution struct {
+	Set string
+	// Addrs are addresses of both families. They are in the set for TTL from now on, also those that were in it
+	// before; with TTL 0 they leave it.
+	Addrs []netip.Addr
+	TTL   time.Duration
 }
 
 // Element is an element of a Set. For Hosts and HostPorts, Prefix is a whole address. Protocol and Port

@@ -32,10 +32,12 @@ type policyMetrics struct {
 	// installed returns whether the plugin is installed, if that is known.
 	installed func() (installed, known bool)
 
-	mu       sync.Mutex                                    // guards the fields below
+	mu       sync.Mutex                                    // guards the fields below; held for a short time only
 	counters func(chains ...string) ([]nft.Counter, error) // nil before Bind
 	packets  map[packetLabels]uint64
 	last     map[nft.Prefix]uint64 // the kernel's counts of packets
+	reading  bool                  // the counters of all chains are being read
+	past     map[string]struct{}   // chains that were about to go or went while they are
 }
 
 // packetLabels are the labels of the metric of packets.
@@ -51,18 +53,41 @@ func (m *policyMetrics) read(counters func(chains ...string) ([]nft.Counter, err
 	m.counters = counters
 }
 
-// countPackets returns how many packets met rules that log since the start.
+// countPackets returns how many packets met rules that log since the start. It reads the counters, unless
+// somebody else does now: then it returns what was counted before.
 func (m *policyMetrics) countPackets() map[packetLabels]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.counters == nil {
-		return nil
+	if m.counters == nil || m.reading {
+		return maps.Clone(m.packets)
 	}
-	// An error is that there is no table yet, or the kernel has no answer.
-	if all, err := m.counters(); err == nil {
-		m.last = m.add(all)
+	m.reading = true
+	counters := m.counters
+	m.mu.Unlock()
+	all, err := counters()
+	m.mu.Lock()
+	m.reading = false
+	if err == nil { // otherwise there is no table yet, or the kernel has no answer
+		m.addAll(all)
 	}
+	clear(m.past)
 	return maps.Clone(m.packets)
+}
+
+// addAll adds what the counters of all chains were, but for the chains that countGone counted meanwhile. The
+// caller holds the lock.
+func (m *policyMetrics) addAll(all []nft.Counter) {
+	isPast := func(p nft.Prefix) bool {
+		_, ok := m.past[p.Chain]
+		return ok
+	}
+	now := m.add(slices.DeleteFunc(all, func(c nft.Counter) bool { return isPast(c.Prefix) }))
+	for prefix, n := range m.last {
+		if isPast(prefix) {
+			now[prefix] = n
+		}
+	}
+	m.last = now
 }
 
 // countGone adds what chains count that are about to go, since the counts go with them. The caller calls
@@ -73,13 +98,25 @@ func (m *policyMetrics) countGone(chains []string) (gone func()) {
 	if m.counters == nil || len(chains) == 0 {
 		return func() {}
 	}
+	m.pass(chains)
 	if some, err := m.counters(chains...); err == nil {
 		maps.Copy(m.last, m.add(some))
 	}
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		m.pass(chains)
 		maps.DeleteFunc(m.last, func(p nft.Prefix, _ uint64) bool { return slices.Contains(chains, p.Chain) })
+	}
+}
+
+// pass has what is being read now not count for chains. The caller holds the lock.
+func (m *policyMetrics) pass(chains []string) {
+	if !m.reading {
+		return
+	}
+	for _, chain := range chains {
+		m.past[chain] = struct{}{}
 	}
 }
 
@@ -101,7 +138,7 @@ func (m *policyMetrics) add(all []nft.Counter) map[nft.Prefix]uint64 {
 
 func newMetrics() *policyMetrics {
 	return &policyMetrics{
-		packets: make(map[packetLabels]uint64), last: make(map[nft.Prefix]uint64),
+		packets: make(map[packetLabels]uint64), last: make(map[nft.Prefix]uint64), past: make(map[string]struct{}),
 		starts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "portolan_policy_pod_admission_duration_seconds",
 			Help:    "Time that the CNI plugin waited for the rules of a Pod that starts.",

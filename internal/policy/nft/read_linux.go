@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -26,6 +27,17 @@ type reader struct {
 	socket *netlink.Conn
 	table  string
 	chain  string // whose rules are read; empty: those of all
+	// beside has the transactions that do not matter for what is read; nil: all do.
+	beside *resolved
+}
+
+// each is nfnetlink.Each, but for transactions that do not matter.
+func (r *reader) each(request nfnetlink.Request, begin func(), use func(data []byte) error) error {
+	if r.beside == nil {
+		return nfnetlink.Each(r.socket, request, begin, use)
+	}
+	others := func() (uint32, error) { return r.beside.others(r.socket) }
+	return nfnetlink.EachUnless(r.socket, request, begin, use, others)
 }
 
 // read reads the table without elements.
@@ -110,7 +122,11 @@ func (r *reader) dump(what uint16, kinds []uint16, use func([][]byte) error) err
 	if what == unix.NFT_MSG_GETRULE && r.chain != "" {
 		request.Selection = nfnetlink.AppendString(request.Selection, unix.NFTA_RULE_CHAIN, r.chain)
 	}
-	all, err := nfnetlink.List(r.socket, request)
+	var all [][]byte
+	err := r.each(request, func() { all = nil }, func(data []byte) error {
+		all = append(all, bytes.Clone(data))
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -135,7 +151,7 @@ func (r *reader) elements(set string) (all map[string]element, err error) {
 	request.Selection = nfnetlink.AppendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, r.table)
 	request.Selection = nfnetlink.AppendString(request.Selection, unix.NFTA_SET_ELEM_LIST_SET, set)
 	begin := func() { all = make(map[string]element) }
-	err = nfnetlink.Each(r.socket, request, begin, func(message []byte) error {
+	err = r.each(request, begin, func(message []byte) error {
 		return nfnetlink.EachElement(message, func(data []byte) error {
 			e, err := parseElement(data)
 			all[e.id()] = e

@@ -561,6 +561,42 @@ func TestConcurrent(t *testing.T) {
 	w.expect("at the end", s)
 }
 
+// TestAddedDuringSync: answers do not wait until Sync has read the table, and do not make it read again.
+func TestAddedDuringSync(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	table := w.table()
+	s := rules([]ruleset.Rule{deny}, nil)
+	many := make([]ruleset.Element, 60_000)
+	for i := range many {
+		many[i] = hosts(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}))[0]
+	}
+	s.PutSet("many", ruleset.Set{Kind: ruleset.Hosts}, many...)
+	must(t, table.Sync(s))
+	w.command("delete element inet portolan-policy many-4 { 11.0.0.7 }; flush set inet portolan-policy hosts-4")
+	synced := make(chan error, 1)
+	go func() { synced <- table.Sync(s) }()
+	begin, added := time.Now(), 0
+	var times [][2]time.Duration // when each addition began and ended
+	for ; len(synced) == 0 && time.Since(begin) < patience; added++ {
+		at := time.Since(begin)
+		must(t, table.AddResolved("names", []netip.Addr{netip.AddrFrom4([4]byte{12, 0, byte(added >> 8), byte(added)})}, time.Hour))
+		times = append(times, [2]time.Duration{at, time.Since(begin)})
+	}
+	took := time.Since(begin)
+	must(t, <-synced)
+	isMidway := func(at [2]time.Duration) bool { return at[0] > took/4 && at[1] < took*3/4 }
+	if !slices.ContainsFunc(times, isMidway) {
+		t.Errorf("none of %d answers was programmed midway in the %v of Sync", added, took)
+	}
+	if n := strings.Count(w.command("list", "set", "inet", nft.DefaultName, "names-4"), "timeout 1h"); n != added {
+		t.Errorf("%d addresses are in the set, want %d", n, added)
+	}
+	w.expect("after Sync", s)
+}
+
 // TestAdjacentBlocks removes many blocks that touch one another, by Sync and by Apply, in any order.
 func TestAdjacentBlocks(t *testing.T) {
 	w := onNode(t)

@@ -13,26 +13,20 @@ import (
 
 // Sync has the kernel hold rs, whatever it holds, and changes what differs only; a table that is right
 // stays as it is. What is in sets of kind Resolved stays. If the table is not there, or is damaged so
-// that it is replaced, that has an effect at once. ChangeResolved waits for it.
+// that it is replaced, that has an effect at once. ChangeResolved waits for it only if the table is replaced.
 func (t *Table) Sync(rs ruleset.Ruleset) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.lockedSync(rs); err != nil {
+	if err := t.sync(rs); err != nil {
 		t.disconnect()
 		return tableError(t.cfg.Name, err)
 	}
 	return nil
 }
 
-// lockedSync is Sync with t.mu locked.
-func (t *Table) lockedSync(rs ruleset.Ruleset) error {
-	t.resolved.mu.Lock() // else each added element would interrupt lists
-	defer t.resolved.mu.Unlock()
-	t.have = nil
-	return t.sync(rs)
-}
-
+// sync is Sync with t.mu locked.
 func (t *Table) sync(rs ruleset.Ruleset) error {
+	t.have = nil
 	if err := t.open(); err != nil {
 		return err
 	}
@@ -40,10 +34,16 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 		return err
 	}
 	s := &syncer{
-		Ruleset: rs, reader: reader{socket: t.socket, table: t.cfg.Name}, renderer: t.renderer(rs, familiesOf(rs)),
+		Ruleset:     rs,
+		reader:      reader{socket: t.socket, table: t.cfg.Name, beside: &t.resolved},
+		renderer:    t.renderer(rs, familiesOf(rs)),
 		transaction: t.begin(),
 	}
 	have, err := s.sync()
+	if s.reader.beside != nil { // replace has not locked it
+		t.resolved.mu.Lock()
+	}
+	defer t.resolved.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (t *Table) sync(rs ruleset.Ruleset) error {
 func (t *Table) Resolved(rs ruleset.Ruleset) (map[string][]netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.resolved.mu.Lock() // as in lockedSync
+	t.resolved.mu.Lock() // else each added element would interrupt lists
 	defer t.resolved.mu.Unlock()
 	all, err := t.readResolved(rs)
 	if err != nil {
@@ -236,8 +236,10 @@ func (s *syncer) damaged() bool {
 }
 
 // replace has the table be deleted and created again in one transaction, and returns the elements that
-// are kept.
+// are kept. None is added between: resolved is locked from then on.
 func (s *syncer) replace() (kept map[string][]element, err error) {
+	s.reader.beside.mu.Lock()
+	s.reader.beside = nil
 	kept = make(map[string][]element)
 	for name, is := range s.is.sets {
 		w, ok := s.sets[name]

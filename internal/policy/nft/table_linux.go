@@ -132,7 +132,7 @@ func (t *Table) Apply(rs ruleset.Ruleset, d *ruleset.Delta) error {
 	switch {
 	case t.have == nil:
 	case t.have.lacksFamily(rs, d):
-		err = t.lockedSync(rs)
+		err = t.sync(rs)
 	default:
 		err = t.apply(rs, d)
 	}
@@ -478,6 +478,16 @@ type resolved struct {
 	// replaces: the kernel does not refresh the timeout of an element that is added again (before Linux
 	// 6.12), so that it is replaced.
 	replaces bool
+	commits  uint32 // transactions beside those of Apply and Sync
+}
+
+// others returns the number of transactions with any table in the network namespace, less those beside Apply and
+// Sync; numbers that differ by those of others.
+func (r *resolved) others(socket *netlink.Conn) (uint32, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, err := nfnetlink.Generation(socket)
+	return all - r.commits, err
 }
 
 // know notes that the kernel has a set, and forget that it has some no longer.
@@ -592,6 +602,8 @@ func (t *Table) commitBeside(b *batch) error {
 	err := b.Commit(r.socket)
 	if err != nil {
 		closeSocket(&r.socket) // it may have more answers
+		return err
 	}
-	return err
+	r.commits++
+	return nil
 }

@@ -55,30 +55,53 @@ func List(socket *netlink.Conn, r Request) (all [][]byte, err error) {
 // It calls begin before, and again if nftables changes while it reads. After an error the socket may
 // have more messages and must be closed.
 func Each(socket *netlink.Conn, r Request, begin func(), use func(data []byte) error) error {
+	state := uint32(0)
+	return EachUnless(socket, r, begin, use, func() (uint32, error) {
+		state++
+		return state, nil
+	})
+}
+
+// EachUnless is Each that does not read again for changes that do not matter: those before and after which
+// state returns the same number.
+func EachUnless(
+	socket *netlink.Conn, r Request, begin func(), use func(data []byte) error, state func() (uint32, error),
+) error {
 	for range maxReads {
-		if err := socket.SetDeadline(time.Now().Add(listedWithin)); err != nil {
-			return err
-		}
-		request, err := socket.Send(netlink.Message{
-			Header: netlink.Header{
-				Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | r.What),
-				Flags: netlink.Request | netlink.Dump,
-			},
-			Data: append([]byte{r.Family, unix.NFNETLINK_V0, 0, 0}, r.Selection...),
-		})
+		before, err := state()
 		if err != nil {
-			return ErrnoOf(err)
+			return err
 		}
 		begin()
-		l := &listing{socket: socket, sequence: request.Header.Sequence, use: use}
-		if err := l.read(); err != nil {
+		interrupted, err := once(socket, r, use)
+		if err != nil || !interrupted {
 			return err
 		}
-		if !l.interrupted {
-			return nil
+		if after, err := state(); err != nil || after == before {
+			return err
 		}
 	}
 	return ErrInterrupted
+}
+
+// once reads a list, and reports whether nftables changed meanwhile.
+func once(socket *netlink.Conn, r Request, use func(data []byte) error) (interrupted bool, err error) {
+	if err := socket.SetDeadline(time.Now().Add(listedWithin)); err != nil {
+		return false, err
+	}
+	request, err := socket.Send(netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | r.What),
+			Flags: netlink.Request | netlink.Dump,
+		},
+		Data: append([]byte{r.Family, unix.NFNETLINK_V0, 0, 0}, r.Selection...),
+	})
+	if err != nil {
+		return false, ErrnoOf(err)
+	}
+	l := &listing{socket: socket, sequence: request.Header.Sequence, use: use}
+	err = l.read()
+	return l.interrupted, err
 }
 
 // listing is the kernel's answer to a request for a list (linux/netlink.h; RFC 3549, section 2.3).

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -227,6 +228,9 @@ func (j *judge) rules(chain string) (all [][]byte, err error) {
 // errNoMatch ends the evaluation of a rule that the packet does not match.
 var errNoMatch = errors.New("the packet does not match")
 
+// passing are the verdicts of rules that let a packet pass their direction.
+var passing = []expr.VerdictKind{expr.VerdictAccept, expr.VerdictReturn, expr.VerdictGoto}
+
 // rule evaluates a rule, and returns its verdict; that to continue if it has none, or does not match.
 func (j *judge) rule(expressions []byte) (v expr.Verdict, err error) {
 	v.Kind = expr.VerdictContinue
@@ -238,7 +242,7 @@ func (j *judge) rule(expressions []byte) (v expr.Verdict, err error) {
 	if errors.Is(err, errNoMatch) {
 		return expr.Verdict{Kind: expr.VerdictContinue}, nil
 	}
-	if j.resolved > 0 && (v.Kind == expr.VerdictAccept || v.Kind == expr.VerdictGoto) {
+	if j.resolved > 0 && slices.Contains(passing, v.Kind) {
 		j.verdict.Resolved = j.resolved
 	}
 	return v, err

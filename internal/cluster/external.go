@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 )
 
@@ -24,6 +25,10 @@ type Frontend struct {
 	// Backends are those of an Ingress. They are for checks: where only names are read
 	// from the API, there are none.
 	Backends []Backend
+	// Ingress and Gateway are what a gateway needs of either kind; nil for the other kind, and where
+	// the source reads only names.
+	Ingress *IngressSpec
+	Gateway *GatewaySpec
 }
 
 // Backend is a port of a Service, in the same namespace, that an Ingress sends requests to.
@@ -49,6 +54,8 @@ type Route struct {
 	Hosts []string // as those of External
 	// Gateways are those that accepted the route.
 	Gateways []Key
+	// Spec is nil where the source reads only names.
+	Spec *RouteSpec
 }
 
 // Ref returns kind and key.
@@ -75,5 +82,7 @@ func (f *Frontend) hosts() []string { return f.Hosts }
 func (r *Route) hosts() []string    { return r.Hosts }
 
 func (f *Frontend) equal(o *Frontend) bool {
-	return f.Kind == o.Kind && f.Key == o.Key && f.External.equal(&o.External) && slices.Equal(f.Backends, o.Backends)
+	return f.Kind == o.Kind && f.Key == o.Key && f.External.equal(&o.External) && slices.Equal(f.Backends, o.Backends) &&
+		(f.Ingress == o.Ingress || reflect.DeepEqual(f.Ingress, o.Ingress)) &&
+		(f.Gateway == o.Gateway || reflect.DeepEqual(f.Gateway, o.Gateway))
 }

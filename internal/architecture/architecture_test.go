@@ -195,6 +195,7 @@ var libraries = []arrow{
 	{"internal/kube/endpointslices", "k8s.io/", "API types, and what Kubernetes makes slices by"},
 	{"internal/kube/object", "k8s.io/", "API types and their validation"},
 	{"internal/kube/object", "sigs.k8s.io/network-policy-api", "API types"},
+	{"internal/kube/object", "sigs.k8s.io/gateway-api", "API types"},
 	{"internal/kube/object", "sigs.k8s.io/json", "decoding as the API server does it"},
 	{"internal/kube/simulate", "k8s.io/", "slices are API objects, for those who print them"},
 	{"internal/kube/manifest", "k8s.io/", "API types"},

@@ -38,3 +38,49 @@ type StatusCondition struct {
 	// Changed is lastTransitionTime, in seconds since 1970.
 	Changed int64
 }
+
+// DeclaredAt returns o with the place of its declaration in a manifest, if the model has its Age and that
+// has no creationTimestamp; otherwise it returns o.
+func DeclaredAt(o Object, file string, index int) Object {
+	at := func(m *Meta) {
+		if m.Created == 0 {
+			m.File, m.Index = file, index
+		}
+	}
+	switch o := o.(type) {
+	case *Frontend:
+		placed := *o
+		if o.Ingress != nil {
+			spec := *o.Ingress
+			at(&spec.Meta)
+			placed.Ingress = &spec
+		}
+		if o.Gateway != nil {
+			spec := *o.Gateway
+			at(&spec.Meta)
+			placed.Gateway = &spec
+		}
+		return &placed
+	case *Route:
+		if o.Spec == nil {
+			return o
+		}
+		placed, spec := *o, *o.Spec
+		at(&spec.Meta)
+		placed.Spec = &spec
+		return &placed
+	case *IngressClass:
+		placed := *o
+		at(&placed.Meta)
+		return &placed
+	case *GatewayClass:
+		placed := *o
+		at(&placed.Meta)
+		return &placed
+	case *ListenerSet:
+		placed := *o
+		at(&placed.Meta)
+		return &placed
+	}
+	return o
+}

@@ -211,3 +211,12 @@ func (g *ReferenceGrant) Allows(from GroupKind, namespace string, to *ObjectRef)
 			return t.GroupKind == GroupKind{to.Group, to.Kind} && (t.Name == "" || t.Name == to.Name)
 		})
 }
+
+// Ref returns kind and key.
+func (c *GatewayClass) Ref() Ref { return Ref{KindGatewayClass, Key{Name: c.Name}} }
+
+// Ref returns kind and key.
+func (s *ListenerSet) Ref() Ref { return Ref{KindListenerSet, s.Key} }
+
+// Ref returns kind and key.
+func (g *ReferenceGrant) Ref() Ref { return Ref{KindReferenceGrant, g.Key} }

@@ -78,3 +78,6 @@ type IngressClass struct {
 	// Parameters is nil without any; its namespace is empty for an object of cluster scope.
 	Parameters *ObjectRef
 }
+
+// Ref returns kind and key.
+func (c *IngressClass) Ref() Ref { return Ref{KindIngressClass, Key{Name: c.Name}} }

@@ -27,6 +27,12 @@ const (
 	KindHTTPRoute
 	KindServiceCIDR
 	KindClusterNetworkPolicy
+	KindIngressClass
+	KindGatewayClass
+	KindListenerSet
+	KindReferenceGrant
+	KindSecret
+	KindConfigMap
 	kinds // how many there are
 )
 
@@ -65,6 +71,13 @@ var (
 	ClusterNetworkPolicies = declare(schema[*ClusterNetworkPolicy]{
 		kind: KindClusterNetworkPolicy, name: "ClusterNetworkPolicy", scope: clusterScoped,
 	})
+
+	IngressClasses  = declare(schema[*IngressClass]{kind: KindIngressClass, name: "IngressClass", scope: clusterScoped})
+	GatewayClasses  = declare(schema[*GatewayClass]{kind: KindGatewayClass, name: "GatewayClass", scope: clusterScoped})
+	ListenerSets    = declare(schema[*ListenerSet]{kind: KindListenerSet, name: "ListenerSet"})
+	ReferenceGrants = declare(schema[*ReferenceGrant]{kind: KindReferenceGrant, name: "ReferenceGrant"})
+	Secrets         = declare(schema[*Secret]{kind: KindSecret, name: "Secret"})
+	ConfigMaps      = declare(schema[*ConfigMap]{kind: KindConfigMap, name: "ConfigMap"})
 )
 
 func declareWorkload(k Kind, name string) *Table[*Workload] {
@@ -112,6 +125,37 @@ var (
 	RoutesByGateway = declareIndex(HTTPRoutes, func(r *Route, keys []Key) []Key {
 		return append(keys, r.Gateways...)
 	})
+	// RoutesByParent finds the HTTPRoutes that attach, or want to attach, to an object, and
+	// RoutesByBackend those that send requests to an object, mirrors included. There are none where
+	// the source reads only names.
+	RoutesByParent = declareIndex(HTTPRoutes, func(r *Route, keys []ObjectRef) []ObjectRef {
+		return r.Spec.parents(keys)
+	})
+	RoutesByBackend = declareIndex(HTTPRoutes, func(r *Route, keys []ObjectRef) []ObjectRef {
+		return r.Spec.backends(keys)
+	})
+	// IngressesByService finds the Ingresses that send requests to a Service.
+	IngressesByService = declareIndex(Ingresses, func(f *Frontend, keys []Key) []Key {
+		return f.Ingress.services(f.Namespace, keys)
+	})
+	// IngressesByReference and the next two find the objects that refer to a Secret or ConfigMap.
+	IngressesByReference = declareIndex(Ingresses, func(f *Frontend, keys []Ref) []Ref {
+		return append(keys, References(f)...)
+	})
+	GatewaysByReference = declareIndex(Gateways, func(f *Frontend, keys []Ref) []Ref {
+		return append(keys, References(f)...)
+	})
+	ListenerSetsByReference = declareIndex(ListenerSets, func(s *ListenerSet, keys []Ref) []Ref {
+		return append(keys, References(s)...)
+	})
+	// ListenerSetsByGateway finds the ListenerSets whose parent is a Gateway.
+	ListenerSetsByGateway = declareIndex(ListenerSets, func(s *ListenerSet, keys []ObjectRef) []ObjectRef {
+		return append(keys, s.Parent)
+	})
+	// GrantsByNamespace finds the ReferenceGrants of a namespace.
+	GrantsByNamespace = declareIndex(ReferenceGrants, func(g *ReferenceGrant, keys []string) []string {
+		return append(keys, g.Namespace)
+	})
 )
 
 // Kinds lists every kind.
@@ -130,6 +174,18 @@ func KindsOfNames() []Kind {
 		KindServiceImport, KindIngress, KindGateway, KindHTTPRoute,
 	}
 }
+
+// KindsOfGateway lists the kinds that a gateway's table may be compiled from.
+func KindsOfGateway() []Kind {
+	return append([]Kind{
+		KindNamespace, KindService, KindEndpointSlice, KindNode, KindIngressClass, KindIngress,
+		KindGatewayClass, KindGateway, KindListenerSet, KindHTTPRoute, KindReferenceGrant,
+	}, ReferencedKinds()...)
+}
+
+// ReferencedKinds lists the kinds of which a source that reads the API has only the objects that
+// others refer to, see References.
+func ReferencedKinds() []Kind { return []Kind{KindSecret, KindConfigMap} }
 
 // WorkloadKinds lists the kinds of workloads: those whose table holds Workload.
 func WorkloadKinds() []Kind {

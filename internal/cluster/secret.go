@@ -35,3 +35,9 @@ type ConfigMap struct {
 
 // ConfigMapKeys are the keys of ConfigMaps that the model has: the certificates of authorities.
 var ConfigMapKeys = []string{"ca.crt"}
+
+// Ref returns kind and key.
+func (s *Secret) Ref() Ref { return Ref{KindSecret, s.Key} }
+
+// Ref returns kind and key.
+func (c *ConfigMap) Ref() Ref { return Ref{KindConfigMap, c.Key} }

@@ -51,13 +51,14 @@ type kindHeader struct {
 	Objects int
 }
 
-// Of returns a snapshot of all kinds in the store that are loaded. Objects are
-// shared with the store, not copied.
+// Of returns a snapshot of all kinds in the store that are loaded, but for Secrets and what else
+// objects refer to (cluster.ReferencedKinds): no file has private keys. Objects are shared with the
+// store, not copied.
 func Of(store *cluster.Store, serial uint32) *Snapshot {
 	s := &Snapshot{Serial: serial, Heard: time.Now()}
 	store.View(func(v *cluster.View) {
 		for _, k := range cluster.Kinds() {
-			if v.Loaded(k) {
+			if v.Loaded(k) && !slices.Contains(cluster.ReferencedKinds(), k) {
 				objects := slices.AppendSeq(make([]cluster.Object, 0, v.Len(k)), v.Objects(k))
 				s.kinds = append(s.kinds, kindObjects{k, objects})
 			}

@@ -42,7 +42,8 @@ type Config struct {
 	Namespaces []string
 	// ServiceSelector is a label selector: other Services are not read.
 	ServiceSelector string
-	// Kinds are the kinds that are read.
+	// Kinds are the kinds that are read; of cluster.ReferencedKinds, only the objects that others
+	// refer to.
 	Kinds []cluster.Kind
 	// Detail is how much is kept of each object.
 	Detail Detail
@@ -88,6 +89,8 @@ const (
 	// ForProxy is what a node's service proxy needs of Services, EndpointSlices, Nodes and
 	// ServiceCIDRs.
 	ForProxy
+	// ForGateway is what a gateway needs of cluster.KindsOfGateway.
+	ForGateway
 	// ForPolicy is ForProxy, and what a node's policies need of Pods, Namespaces, Nodes and the Services
 	// of DNS.
 	ForPolicy
@@ -97,11 +100,12 @@ const (
 
 // Source reads a cluster into a Store.
 type Source struct {
-	cfg      Config
-	clients  *clients
-	readings []*reading
-	answered sync.Once
-	settling chan struct{} // closed at the API's first response
+	cfg        Config
+	clients    *clients
+	readings   []*reading  // that last as long as the Source
+	referenced *referenced // further ones; nil for none
+	answered   sync.Once
+	settling   chan struct{} // closed at the API's first response
 }
 
 // ErrSelector is wrapped when a label selector is invalid.
@@ -123,15 +127,19 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	for _, r := range resources {
-		if !slices.Contains(cfg.Kinds, r.Model) {
+		if !slices.Contains(cfg.Kinds, r.Model) || slices.Contains(cluster.ReferencedKinds(), r.Model) {
 			continue
 		}
 		for _, sc := range r.scopesOf(&cfg) {
 			s.readings = append(s.readings, newReading(s, r, sc))
 		}
 	}
+	s.referenced = newReferenced(s)
 	return s, nil
 }
+
+// all returns all readings, those of a kind together.
+func (s *Source) all() []*reading { return append(slices.Clip(s.readings), s.referenced.all()...) }
 
 // HeardLast sets, before Run, when the objects in the Store were received.
 func (s *Source) HeardLast(t time.Time) {
@@ -145,6 +153,9 @@ func (s *Source) Run(ctx context.Context) error {
 	ctx = WithDebugLog(ctx, s.cfg.Log) // what matters is logged here
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.settle(ctx) })
+	if s.referenced != nil {
+		group.Go(func() error { return s.referenced.run(ctx) })
+	}
 	for _, r := range s.readings {
 		group.Go(func() error { return r.run(ctx) })
 		group.Go(func() error { return r.watchdog(ctx, s.cfg.Silence) })
@@ -165,10 +176,11 @@ func (s *Source) heard() {
 // the next request opens a new one. Each watch that ends with them is doubted.
 func (s *Source) abandon() {
 	talks := func(r *reading) bool { return r.silence() <= s.cfg.Silence }
-	if slices.ContainsFunc(s.readings, talks) {
+	all := s.all()
+	if slices.ContainsFunc(all, talks) {
 		return
 	}
-	for _, r := range s.readings {
+	for _, r := range all {
 		r.doubt(s.cfg.Silence)
 	}
 	s.clients.dialer.CloseAll()
@@ -211,10 +223,15 @@ func (s *Source) refreshes(from, to cluster.Freshness) {
 	})
 }
 
-// listed is called when tx holds all objects of a reading of a kind. The kind is
+// listed is called when tx holds all objects of a reading. The kind is
 // live when all its readings are listed. Objects in no reading's scope are then
 // from a snapshot that was taken with other settings, and are deleted.
-func (s *Source) listed(tx *cluster.Tx, of *resource) {
+func (s *Source) listed(tx *cluster.Tx, by *reading) {
+	of := by.resource
+	if slices.Contains(cluster.ReferencedKinds(), of.Model) {
+		s.referenced.listed(tx, by)
+		return
+	}
 	var scopes []scope
 	for _, r := range s.readings {
 		if r.resource != of {

@@ -30,6 +30,8 @@ func (c *Config) kept() map[string]fields {
 		return keptForProxy()
 	case ForPolicy:
 		return keptForPolicy()
+	case ForGateway:
+		return keptForGateway()
 	}
 	// name, namespace, resourceVersion, annotations
 	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
@@ -153,6 +155,36 @@ func keptForPolicy() map[string]fields {
 	kept[cluster.KindNamespace.String()] = fields{1: meta}
 	service := kept[cluster.KindService.String()]
 	service[2][1][4], service[2][2] = whole, whole // spec: targetPort of ports, selector
+	return kept
+}
+
+// keptForGateway returns the fields that gateways need of kinds that are sent as protobuf.
+func keptForGateway() map[string]fields {
+	kept := keptForProxy()
+	// name, namespace, resourceVersion, generation, creationTimestamp, labels, annotations
+	meta := fields{1: whole, 3: whole, 6: whole, 7: whole, 8: whole, 11: whole, 12: whole}
+	kept[cluster.KindNamespace.String()] = fields{1: meta}
+	kept[cluster.KindService.String()] = fields{
+		1: meta,
+		2: { // spec
+			1:  {1: whole, 2: whole, 3: whole, 6: whole}, // ports: name, protocol, port, appProtocol
+			3:  whole,                                    // clusterIP
+			4:  whole,                                    // type
+			7:  whole,                                    // sessionAffinity
+			10: whole,                                    // externalName
+			13: whole,                                    // publishNotReadyAddresses
+			14: whole,                                    // sessionAffinityConfig
+			18: whole,                                    // clusterIPs
+			19: whole,                                    // ipFamilies
+			22: whole,                                    // internalTrafficPolicy
+			23: whole,                                    // trafficDistribution
+		},
+		3: {1: whole}, // status: loadBalancer
+	}
+	kept[cluster.KindIngress.String()] = fields{1: meta, 2: whole, 3: {1: whole}} // spec; status: loadBalancer
+	kept[cluster.KindIngressClass.String()] = fields{1: meta, 2: whole}
+	kept[cluster.KindSecret.String()] = fields{1: meta, 2: whole, 3: whole}    // data, type
+	kept[cluster.KindConfigMap.String()] = fields{1: meta, 2: whole, 3: whole} // data, binaryData
 	return kept
 }
 

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -185,6 +187,10 @@ func TestEveryKind(t *testing.T) {
 			o.AddressType = discoveryv1.AddressTypeIPv4
 		case *policyv1alpha2.ClusterNetworkPolicy:
 			o.Spec.Tier, o.Spec.Subject.Namespaces = policyv1alpha2.AdminTier, new(metav1.LabelSelector)
+		case *networkingv1.Ingress: // what is read because of it
+			o.Spec.TLS = []networkingv1.IngressTLS{{SecretName: "every"}}
+		case *gatewayv1.Gateway:
+			o.Spec.TLS = frontendTLS("every")
 		}
 		all = append(all, o)
 		w.api.Put(o)

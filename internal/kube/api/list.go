@@ -176,7 +176,7 @@ func (r *reading) undecodable(err error, text []byte, decode func(any) error) (i
 // puts all in one transaction, as a part of a list is inconsistent: an endpoint
 // may have moved from one slice to another.
 func (r *reading) take(made *list, items []item) {
-	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+	r.update(func(tx *cluster.Tx) {
 		loaded := tx.Loaded(r.resource.Model)
 		for i := range items {
 			l := listed{key: items[i].key}

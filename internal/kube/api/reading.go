@@ -34,6 +34,7 @@ type reading struct {
 	server   string       // host and port of the last request; used by the goroutine that sends it
 	lastPod  *cluster.Pod // that was converted; used by the Reflector's goroutine
 	listed   atomic.Bool  // all objects were read once
+	ended    atomic.Bool  // it must not change the Store any more
 	events   [eventTypes]atomic.Uint64
 	lastWord atomic.Int64 // time since processStart of the last response or event
 

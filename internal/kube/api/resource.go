@@ -48,7 +48,10 @@ var tunings = map[cluster.Kind]tuning{
 		scopes: func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
 		trim:   trims(trimPod),
 	},
-	cluster.KindNode: {scopes: nodeScopes, trim: trims(trimNode)},
+	cluster.KindNode:      {scopes: nodeScopes, trim: trims(trimNode)},
+	cluster.KindIngress:   {trim: trims(trimFrontend)},
+	cluster.KindGateway:   {trim: trims(trimFrontend)},
+	cluster.KindHTTPRoute: {trim: trims(func(r *cluster.Route, _ *Config) { r.Spec = nil })},
 }
 
 // notFinished: the addresses of finished Pods are released.
@@ -152,6 +155,8 @@ func (r *resource) convert(o runtime.Object, cfg *Config) item {
 		trimForSlices(it.model)
 	case cfg.Detail == ForProxy, cfg.Detail == ForPolicy:
 		trimForNode(it.model, cfg)
+	case cfg.Detail == ForGateway:
+		trimForGateway(it.model, cfg)
 	case r.trim != nil:
 		r.trim(it.model, cfg)
 	}
@@ -236,6 +241,40 @@ func trimNode(n *cluster.Node, _ *Config) {
 
 func trimPod(p *cluster.Pod, _ *Config) {
 	*p = cluster.Pod{Key: cluster.Key{Namespace: interned(p.Namespace), Name: p.Name}, IPs: p.IPs, Finished: p.Finished}
+}
+
+// trimFrontend drops what names don't need, such as what Backends are for.
+func trimFrontend(f *cluster.Frontend, _ *Config) { f.Backends, f.Ingress, f.Gateway = nil, nil, nil }
+
+// trimForGateway drops what gateways don't need.
+func trimForGateway(model cluster.Object, cfg *Config) {
+	switch o := model.(type) {
+	case *cluster.Service:
+		trimServiceForGateway(o)
+	case *cluster.EndpointSlice, *cluster.Node, *cluster.Namespace:
+		trimForNode(o, cfg)
+	case *cluster.Frontend:
+		o.Backends = nil // the spec has them
+	}
+}
+
+func trimServiceForGateway(s *cluster.Service) {
+	spec := &cluster.ServiceSpec{
+		Type:         cluster.ServiceType(interned(string(s.Spec.Type))),
+		AppProtocols: s.Spec.AppProtocols, TrafficDistribution: interned(s.Spec.TrafficDistribution),
+		TopologyMode: interned(s.Spec.TopologyMode), EndpointChoice: interned(s.Spec.EndpointChoice),
+		SlowStart: interned(s.Spec.SlowStart), InternalLocal: s.Spec.InternalLocal,
+		AffinitySeconds: s.Spec.AffinitySeconds, Ingress: s.Spec.Ingress,
+	}
+	*s = cluster.Service{
+		Key:      cluster.Key{Namespace: interned(s.Namespace), Name: s.Name},
+		Headless: s.Headless, PublishNotReady: s.PublishNotReady, Created: s.Created,
+		ClusterIPs: s.ClusterIPs, ExternalName: s.ExternalName, Ports: s.Ports, External: s.External, Spec: spec,
+	}
+	internPorts(s.Ports)
+	if reflect.DeepEqual(spec, plainSpec) {
+		s.Spec = plainSpec
+	}
 }
 
 // trimForSlices drops what EndpointSlices are not made from, such as a Pod's

@@ -74,7 +74,7 @@ func (r *reading) Replace(objects []any, _ string) error {
 // one transaction. Only differences change anything.
 func (r *reading) replace(objects []any) {
 	present := make(map[cluster.Key]struct{}, len(objects))
-	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+	r.update(func(tx *cluster.Tx) {
 		for i, o := range objects {
 			objects[i] = nil // it is in the Store soon, and its list can be large
 			if l, ok := o.(*listed); ok {
@@ -92,7 +92,7 @@ func (r *reading) replace(objects []any) {
 			tx.Delete(r.resource.Model, k)
 		}
 		r.listed.Store(true)
-		r.source.listed(tx, r.resource)
+		r.source.listed(tx, r)
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,11 +113,21 @@ func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (key
 	return keys
 }
 
+// update changes the Store, unless the reading ended.
+func (r *reading) update(change func(*cluster.Tx)) {
+	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+		if !r.ended.Load() {
+			change(tx)
+		}
+	})
+}
+
 // put writes an object, or logs why it is invalid; its last good version stays, unless its kind
 // fails closed.
 func (r *reading) put(tx *cluster.Tx, it item) {
 	if it.model != nil {
 		tx.Put(it.model)
+		r.source.referenced.note(tx, it.model)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +155,7 @@ func (r *reading) event(kind int, o any) error {
 	r.told()
 	r.events[kind].Add(1)
 	it := r.convert(o)
-	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+	r.update(func(tx *cluster.Tx) {
 		if !it.caused.IsZero() {
 			tx.CausedAt(it.caused)
 		}
@@ -159,7 +169,7 @@ func (r *reading) Delete(o any) error {
 	r.told()
 	r.events[eventDeleted].Add(1)
 	it := r.convert(o)
-	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+	r.update(func(tx *cluster.Tx) {
 		// Its annotation is about its last change, not about its deletion.
 		tx.Delete(r.resource.Model, it.key)
 	})
@@ -199,7 +209,7 @@ type Status struct {
 // several Namespaces, the worst.
 func (s *Source) Status() []Status {
 	var all []Status
-	for _, r := range s.readings {
+	for _, r := range s.all() {
 		if len(all) == 0 || all[len(all)-1].Kind != r.resource.Model {
 			all = append(all, Status{Kind: r.resource.Model, Listed: true})
 		}

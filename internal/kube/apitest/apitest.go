@@ -181,8 +181,7 @@ type resource struct {
 var resources = func() map[string]resource {
 	registration := admissionregistrationv1.SchemeGroupVersion.String()
 	all := map[string]resource{
-		"secrets": {new(corev1.Secret), metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}},
-		"leases":  {new(coordinationv1.Lease), metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}},
+		"leases": {new(coordinationv1.Lease), metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}},
 		"mutatingwebhookconfigurations": {
 			new(admissionregistrationv1.MutatingWebhookConfiguration),
 			metav1.TypeMeta{APIVersion: registration, Kind: "MutatingWebhookConfiguration"},

@@ -274,7 +274,10 @@ func (f *file) decode(path string, data []byte, old *file, depth depth) {
 	f.problems = f.decoded.problems
 	f.declared = make(map[identity]entry, len(f.objects))
 	f.lastGood = make(map[identity]entry)
-	for _, o := range f.objects {
+	for i, o := range f.objects {
+		if model, ok := o.value.(cluster.Object); ok && depth >= allKinds {
+			o.value = cluster.DeclaredAt(model, path, i)
+		}
 		if first, twice := f.declared[o.id]; twice {
 			f.problems = append(f.problems, twiceProblem(o, first))
 		}

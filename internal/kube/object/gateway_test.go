@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/object"
 )
@@ -29,7 +31,7 @@ func TestGatewayAddresses(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			g := new(object.APIGateway)
+			g := new(gatewayv1.Gateway)
 			text := `{"metadata":{"name":"web","namespace":"shop"},"status":{"addresses":[` + tt.address + `]}}`
 			if err := json.Unmarshal([]byte(text), g); err != nil {
 				t.Fatal(err)

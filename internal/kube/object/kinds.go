@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -33,11 +34,17 @@ var Kinds = []Kind{
 	closed(cluster.KindNetworkPolicy, networking, "networkpolicies", NetworkPolicy, &networkPolicySalvage),
 	custom(declare(cluster.KindServiceImport, multicluster, "serviceimports", ServiceImport)),
 	declare(cluster.KindIngress, networking, "ingresses", Ingress),
+	declare(cluster.KindIngressClass, networking, "ingressclasses", IngressClass),
+	custom(declare(cluster.KindGatewayClass, gateway, "gatewayclasses", GatewayClass)),
 	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
+	custom(declare(cluster.KindListenerSet, gateway, "listenersets", ListenerSet)),
 	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
+	custom(declare(cluster.KindReferenceGrant, gateway, "referencegrants", ReferenceGrant)),
 	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
 	custom(closed(cluster.KindClusterNetworkPolicy, clusterPolicy, "clusternetworkpolicies", ClusterNetworkPolicy,
 		&clusterNetworkPolicySalvage)),
+	declare(cluster.KindSecret, core, "secrets", Secret),
+	declare(cluster.KindConfigMap, core, "configmaps", ConfigMap),
 }
 
 // The API groups that kinds are from.
@@ -49,7 +56,7 @@ var (
 	networking = Group{networkingv1.SchemeGroupVersion, networkingv1.AddToScheme}
 
 	multicluster  = Group{multiclusterVersion, addMulticluster}
-	gateway       = Group{gatewayVersion, addGateway}
+	gateway       = Group{schema.GroupVersion(gatewayv1.GroupVersion), addGateway}
 	clusterPolicy = Group{schema.GroupVersion(policyv1alpha2.GroupVersion), policyv1alpha2.Install}
 )
 

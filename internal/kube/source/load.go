@@ -107,7 +107,8 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 func (s *Source) allKinds() []cluster.Kind {
 	needs, all := append(slices.Clone(s.cfg.Needs()), s.cfg.Also...), make([]cluster.Kind, 0, len(object.Kinds))
 	for _, k := range object.Kinds {
-		if !k.Custom || slices.Contains(needs, k.Model) {
+		secret := slices.Contains(cluster.ReferencedKinds(), k.Model)
+		if !k.Custom && !secret || slices.Contains(needs, k.Model) {
 			all = append(all, k.Model)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,8 @@ const (
 	Whole
 	// Proxy is the part that service proxies need.
 	Proxy
+	// Gateway is the part that gateways need.
+	Gateway
 	// Policy is Proxy, and the part that a node's policies need.
 	Policy
 )
@@ -77,7 +80,8 @@ type Config struct {
 	// namespaces.
 	Fallback []string
 
-	// Also are kinds of custom resources that Load reads besides those of the scope Whole.
+	// Also are kinds of custom resources, and of cluster.ReferencedKinds, that Load reads besides those
+	// of the scope Whole.
 	Also []cluster.Kind
 	// Needs returns the kinds to read; nil means all kinds of the scope.
 	Needs func() []cluster.Kind
@@ -104,7 +108,7 @@ type Source struct {
 func New(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg}
 	if cfg.Needs == nil {
-		s.cfg.Needs = cluster.Kinds
+		s.cfg.Needs = s.kindsOfScope
 	}
 	if !cfg.Settings.Simulate.Enabled {
 		return s, nil
@@ -213,7 +217,7 @@ func (s *Source) newManifests() *manifest.Source {
 	cfg := manifest.Config{
 		Path:     s.cfg.Settings.Manifests,
 		Whole:    s.cfg.Scope == Whole,
-		AllKinds: s.cfg.Scope == Proxy || s.cfg.Scope == Policy,
+		AllKinds: s.cfg.Scope == Proxy || s.cfg.Scope == Policy || s.cfg.Scope == Gateway,
 		Stdin:    s.cfg.Stdin,
 		Store:    s.cfg.Store,
 		Log:      s.cfg.Log,
@@ -285,9 +289,19 @@ func (s *Source) apiOf(kinds []cluster.Kind, namespaces []string) (*api.Source, 
 // kinds returns the kinds that are read from the API.
 func (s *Source) kinds() []cluster.Kind {
 	if s.cfg.Scope == Whole {
-		return cluster.Kinds()
+		return append(s.kindsOfScope(), s.cfg.Also...)
 	}
 	return s.cfg.Needs()
+}
+
+// kindsOfScope returns the kinds of the scope. Only a gateway reads Secrets.
+func (s *Source) kindsOfScope() []cluster.Kind {
+	if s.cfg.Scope == Gateway {
+		return cluster.KindsOfGateway()
+	}
+	return slices.DeleteFunc(cluster.Kinds(), func(k cluster.Kind) bool {
+		return slices.Contains(cluster.ReferencedKinds(), k)
+	})
 }
 
 // detail returns how much of each object is kept.
@@ -299,6 +313,8 @@ func (s *Source) detail() api.Detail {
 		return api.ForProxy
 	case s.cfg.Scope == Policy:
 		return api.ForPolicy
+	case s.cfg.Scope == Gateway:
+		return api.ForGateway
 	case s.cfg.Scope == Slices:
 		return api.ForSlices
 	case s.cfg.Settings.DNS.EndpointPodNames:

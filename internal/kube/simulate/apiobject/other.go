@@ -79,6 +79,12 @@ var shortNames = map[cluster.Kind]string{
 	cluster.KindServiceCIDR:   "",
 
 	cluster.KindClusterNetworkPolicy: "cnp",
+	cluster.KindIngressClass:         "",
+	cluster.KindGatewayClass:         "gc",
+	cluster.KindListenerSet:          "lset",
+	cluster.KindReferenceGrant:       "refgrant",
+	cluster.KindSecret:               "",
+	cluster.KindConfigMap:            "cm",
 }
 
 // ShortName returns the short name of a kind, such as deploy, or "" if it has none.

@@ -1,0 +1,135 @@
+package cluster
+
+import "iter"
+
+// References returns the Secrets and ConfigMaps that an Ingress, a Gateway or a ListenerSet refers to:
+// certificates, and the authorities of clients' certificates. It may list one twice.
+func References(o Object) (refs []Ref) {
+	var to []ObjectRef
+	switch o := o.(type) {
+	case *Frontend:
+		to = append(o.Ingress.references(o.Namespace), o.Gateway.references()...)
+	case *ListenerSet:
+		for i := range o.Listeners {
+			to = append(to, o.Listeners[i].certificates()...)
+		}
+	}
+	for i := range to {
+		for _, k := range ReferencedKinds() {
+			if key, ok := to[i].Core(k); ok && key.Name != "" {
+				refs = append(refs, Ref{k, key})
+			}
+		}
+	}
+	return refs
+}
+
+// ReferringKinds lists the kinds whose objects have References.
+func ReferringKinds() []Kind { return []Kind{KindIngress, KindGateway, KindListenerSet} }
+
+// Referenced yields the References of all objects, some more than once, in no order.
+func Referenced(v *View) iter.Seq[Ref] {
+	return func(yield func(Ref) bool) {
+		for _, keys := range []iter.Seq[Ref]{
+			IngressesByReference.Keys(v), GatewaysByReference.Keys(v), ListenerSetsByReference.Keys(v),
+		} {
+			for ref := range keys {
+				if !yield(ref) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *IngressSpec) references(namespace string) (to []ObjectRef) {
+	if s == nil {
+		return nil
+	}
+	for i := range s.TLS {
+		to = append(to, ObjectRef{Kind: KindSecret.String(), Namespace: namespace, Name: s.TLS[i].Secret})
+	}
+	return to
+}
+
+func (s *GatewaySpec) references() (to []ObjectRef) {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Listeners {
+		to = append(to, s.Listeners[i].certificates()...)
+	}
+	if s.ClientCertificate != nil {
+		to = append(to, *s.ClientCertificate)
+	}
+	validations := []*ClientValidation{s.ClientValidation}
+	for i := range s.ClientValidationOf {
+		validations = append(validations, s.ClientValidationOf[i].Validation)
+	}
+	for _, v := range validations {
+		if v != nil {
+			to = append(to, v.Authorities...)
+		}
+	}
+	return to
+}
+
+// certificates returns those of a listener; none if it does not terminate TLS.
+func (l *Listener) certificates() []ObjectRef {
+	if l.TLS == nil || l.TLS.Mode == TLSPassthrough {
+		return nil
+	}
+	return l.TLS.Certificates
+}
+
+func (s *IngressSpec) services(namespace string, keys []Key) []Key {
+	if s == nil {
+		return keys
+	}
+	add := func(b *IngressBackend) {
+		if b.Resource == nil {
+			keys = append(keys, Key{namespace, b.Service})
+		}
+	}
+	if s.Default != nil {
+		add(s.Default)
+	}
+	for i := range s.Rules {
+		for k := range s.Rules[i].Paths {
+			add(&s.Rules[i].Paths[k].Backend)
+		}
+	}
+	return keys
+}
+
+func (s *RouteSpec) parents(keys []ObjectRef) []ObjectRef {
+	if s == nil {
+		return keys
+	}
+	for i := range s.Parents {
+		keys = append(keys, s.Parents[i].ObjectRef)
+	}
+	return keys
+}
+
+func (s *RouteSpec) backends(keys []ObjectRef) []ObjectRef {
+	if s == nil {
+		return keys
+	}
+	mirrors := func(filters []Filter) {
+		for i := range filters {
+			if m := filters[i].Mirror; m != nil {
+				keys = append(keys, m.Backend.ObjectRef)
+			}
+		}
+	}
+	for i := range s.Rules {
+		r := &s.Rules[i]
+		mirrors(r.Filters)
+		for k := range r.Backends {
+			keys = append(keys, r.Backends[k].ObjectRef)
+			mirrors(r.Backends[k].Filters)
+		}
+	}
+	return keys
+}

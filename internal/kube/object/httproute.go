@@ -1,0 +1,394 @@
+package object
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// HTTPRoute converts an HTTPRoute. Values of enumerations that are not known, and headers that HTTP
+// forbids, make a rule Unknown; other invalid values make the route invalid.
+func HTTPRoute(r *gatewayv1.HTTPRoute) (*cluster.Route, field.ErrorList) {
+	k, errs := key(&r.ObjectMeta, validation.IsDNS1123Subdomain)
+	var e cluster.External
+	for _, name := range r.Spec.Hostnames {
+		addHosts(&e, string(name))
+	}
+	spec := &cluster.RouteSpec{Meta: meta(&r.ObjectMeta)}
+	route := &cluster.Route{Key: k, Hosts: e.Hosts, Spec: spec}
+	for i := range r.Spec.ParentRefs {
+		p, bad := parentRef(&r.Spec.ParentRefs[i], k.Namespace)
+		spec.Parents, errs = append(spec.Parents, p), append(errs, in(bad, "spec", "parentRefs", i)...)
+	}
+	rules := r.Spec.Rules
+	if len(rules) == 0 {
+		rules = make([]gatewayv1.HTTPRouteRule, 1) // the API's default
+	}
+	for i := range rules {
+		c := ruleConverter{namespace: k.Namespace, at: fmt.Sprintf("spec.rules[%d]", i)}
+		bad := c.convert(&rules[i])
+		spec.Rules, errs = append(spec.Rules, c.rule), append(errs, in(bad, "spec", "rules", i)...)
+	}
+	for i := range r.Status.Parents {
+		p := &r.Status.Parents[i]
+		ref, _ := parentRef(&p.ParentRef, k.Namespace) // controllers write it, not users
+		status := cluster.ParentStatus{
+			Parent: ref, Controller: string(p.ControllerName), Conditions: conditions(p.Conditions),
+		}
+		spec.Statuses = append(spec.Statuses, status)
+		at := cluster.Key{Namespace: ref.Namespace, Name: ref.Name}
+		if isGateway(&ref) && isAccepted(status.Conditions) && !slices.Contains(route.Gateways, at) {
+			route.Gateways = append(route.Gateways, at)
+		}
+	}
+	return route, errs
+}
+
+func parentRef(r *gatewayv1.ParentReference, namespace string) (p cluster.ParentRef, errs field.ErrorList) {
+	p.ObjectRef = cluster.ObjectRef{
+		Group: string(or(r.Group, gatewayv1.GroupName)), Kind: string(or(r.Kind, kindGateway)),
+		Namespace: string(or(r.Namespace, gatewayv1.Namespace(namespace))), Name: string(r.Name),
+	}
+	p.Section = string(or(r.SectionName, ""))
+	p.Port, errs = optionalPort(r.Port)
+	return p, errs
+}
+
+// optionalPort converts a field port that may be missing.
+func optionalPort(n *gatewayv1.PortNumber) (uint16, field.ErrorList) {
+	if n == nil {
+		return 0, nil
+	}
+	port, errs := portNumber(*n)
+	return port, in(errs, "port")
+}
+
+// ruleConverter converts a rule of an HTTPRoute.
+type ruleConverter struct {
+	namespace string
+	at        string // the rule's path
+	rule      cluster.RouteRule
+}
+
+// unknown records a value of a field, in the rule.
+func (c *ruleConverter) unknown(value any, place ...any) {
+	path := in(nowhere(field.Invalid(nil, "", "")), place...)[0].Field
+	c.rule.Unknown = append(c.rule.Unknown, cluster.UnknownValue{Field: c.at + "." + path, Value: fmt.Sprint(value)})
+}
+
+func (c *ruleConverter) convert(r *gatewayv1.HTTPRouteRule) (errs field.ErrorList) {
+	c.rule.Name = string(or(r.Name, ""))
+	matches := r.Matches
+	if len(matches) == 0 {
+		matches = make([]gatewayv1.HTTPRouteMatch, 1) // the API's default
+	}
+	for i := range matches {
+		errs = append(errs, in(c.match(&matches[i], i), "matches", i)...)
+	}
+	var bad field.ErrorList
+	c.rule.Filters, bad = c.filters(r.Filters)
+	errs = append(errs, bad...)
+	for i := range r.BackendRefs {
+		b := &r.BackendRefs[i]
+		to, bad := c.backend(&b.BackendObjectReference)
+		made := cluster.RouteBackend{BackendRef: to, Weight: or(b.Weight, 1)}
+		if made.Weight < 0 || made.Weight > maxWeight {
+			bad = append(bad, in(nowhere(field.Invalid(nil, made.Weight, "must be between 0 and 1000000")), "weight")...)
+		}
+		errs = append(errs, in(bad, "backendRefs", i)...)
+		made.Filters, bad = c.filters(b.Filters, "backendRefs", i)
+		errs = append(errs, bad...)
+		c.rule.Backends = append(c.rule.Backends, made)
+	}
+	if t := r.Timeouts; t != nil {
+		c.rule.Request, bad = timeout(t.Request)
+		errs = append(errs, in(bad, "timeouts", "request")...)
+		c.rule.BackendRequest, bad = timeout(t.BackendRequest)
+		errs = append(errs, in(bad, "timeouts", "backendRequest")...)
+	}
+	return errs
+}
+
+const maxWeight = 1_000_000
+
+// duration is the form of GEP-2257.
+var duration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
+
+func timeout(d *gatewayv1.Duration) (t cluster.Timeout, errs field.ErrorList) {
+	if d == nil {
+		return t, nil
+	}
+	limit, err := time.ParseDuration(string(*d))
+	if err != nil || !duration.MatchString(string(*d)) {
+		return t, nowhere(field.Invalid(nil, *d, "must be a duration of whole h, m, s and ms, such as 1m30s"))
+	}
+	return cluster.Timeout{Set: true, Limit: limit}, nil
+}
+
+func (c *ruleConverter) backend(r *gatewayv1.BackendObjectReference) (to cluster.BackendRef, errs field.ErrorList) {
+	to.ObjectRef = cluster.ObjectRef{
+		Group: string(or(r.Group, "")), Kind: string(or(r.Kind, "Service")),
+		Namespace: string(or(r.Namespace, gatewayv1.Namespace(c.namespace))), Name: string(r.Name),
+	}
+	to.Port, errs = optionalPort(r.Port)
+	return to, errs
+}
+
+// match converts the n-th match.
+func (c *ruleConverter) match(m *gatewayv1.HTTPRouteMatch, n int) (errs field.ErrorList) {
+	made := cluster.RouteMatch{
+		Path:   cluster.PathMatch{Type: cluster.PathPathPrefix, Value: "/"},
+		Method: string(or(m.Method, "")),
+	}
+	if m.Path != nil {
+		made.Path.Type = cluster.PathType(or(m.Path.Type, gatewayv1.PathMatchPathPrefix))
+		made.Path.Value = or(m.Path.Value, "/")
+	}
+	switch made.Path.Type {
+	case cluster.PathExact, cluster.PathPathPrefix:
+		errs = in(checkPath(made.Path.Value), "path", "value")
+		if !pathOctets.MatchString(made.Path.Value) {
+			bad := nowhere(field.Invalid(nil, made.Path.Value, "must be the path of a URL (RFC 3986)"))
+			errs = append(errs, in(bad, "path", "value")...)
+		}
+	case cluster.PathRegularExpression:
+	default:
+		c.unknown(made.Path.Type, "matches", n, "path", "type")
+	}
+	if made.Method != "" && !slices.Contains(methods, made.Method) {
+		c.unknown(made.Method, "matches", n, "method")
+	}
+	for i := range m.Headers {
+		h := &m.Headers[i]
+		of := string(or(h.Type, gatewayv1.HeaderMatchExact))
+		made.Headers = append(made.Headers, c.value(of, string(h.Name), h.Value, "matches", n, "headers", i, "type"))
+	}
+	for i := range m.QueryParams {
+		q := &m.QueryParams[i]
+		of := string(or(q.Type, gatewayv1.QueryParamMatchExact))
+		made.Query = append(made.Query, c.value(of, string(q.Name), q.Value, "matches", n, "queryParams", i, "type"))
+	}
+	c.rule.Matches = append(c.rule.Matches, made)
+	return errs
+}
+
+// pathOctets are those of a path (RFC 3986, section 3.3).
+var pathOctets = regexp.MustCompile(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-9a-fA-F]{2})*$`)
+
+// methods are those of the API.
+var methods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+
+// value converts a condition for a value; place is the field with its type.
+func (c *ruleConverter) value(of, name, value string, place ...any) cluster.ValueMatch {
+	switch gatewayv1.HeaderMatchType(of) {
+	case gatewayv1.HeaderMatchExact, gatewayv1.HeaderMatchRegularExpression:
+	default:
+		c.unknown(of, place...)
+	}
+	return cluster.ValueMatch{Name: name, Regex: of == string(gatewayv1.HeaderMatchRegularExpression), Value: value}
+}
+
+// filters converts the filters of the object at a place in the rule.
+func (c *ruleConverter) filters(
+	all []gatewayv1.HTTPRouteFilter, place ...any,
+) (made []cluster.Filter, errs field.ErrorList) {
+	for i := range all {
+		at := append(slices.Clip(place), "filters", i)
+		f, bad := c.filter(&all[i], at)
+		made, errs = append(made, f), append(errs, in(bad, at...)...)
+	}
+	return made, errs
+}
+
+// filter converts the filter at a place in the rule.
+func (c *ruleConverter) filter(f *gatewayv1.HTTPRouteFilter, at []any) (made cluster.Filter, errs field.ErrorList) {
+	made.Type = cluster.FilterType(f.Type)
+	missing := func(name string) field.ErrorList {
+		return in(nowhere(field.Required(nil, "must be set with the type "+string(f.Type))), name)
+	}
+	switch made.Type {
+	case cluster.RequestHeaderModifier:
+		if f.RequestHeaderModifier == nil {
+			return made, missing("requestHeaderModifier")
+		}
+		made.Headers = c.headers(f.RequestHeaderModifier, append(at, "requestHeaderModifier"))
+	case cluster.ResponseHeaderModifier:
+		if f.ResponseHeaderModifier == nil {
+			return made, missing("responseHeaderModifier")
+		}
+		made.Headers = c.headers(f.ResponseHeaderModifier, append(at, "responseHeaderModifier"))
+	case cluster.RequestRedirect:
+		if f.RequestRedirect == nil {
+			return made, missing("requestRedirect")
+		}
+		made.Redirect, errs = c.redirect(f.RequestRedirect, append(at, "requestRedirect"))
+		return made, in(errs, "requestRedirect")
+	case cluster.URLRewrite:
+		if f.URLRewrite == nil {
+			return made, missing("urlRewrite")
+		}
+		made.Rewrite = &cluster.Rewrite{Hostname: string(or(f.URLRewrite.Hostname, ""))}
+		made.Rewrite.Path, errs = c.pathModifier(f.URLRewrite.Path, append(at, "urlRewrite"))
+		return made, in(errs, "urlRewrite")
+	case cluster.RequestMirror:
+		if f.RequestMirror == nil {
+			return made, missing("requestMirror")
+		}
+		made.Mirror, errs = c.mirror(f.RequestMirror)
+		return made, in(errs, "requestMirror")
+	case cluster.CORSFilter:
+		if f.CORS == nil {
+			return made, missing("cors")
+		}
+		made.CORS = c.cors(f.CORS, append(at, "cors"))
+	case cluster.ExtensionRef:
+		if f.ExtensionRef == nil {
+			return made, missing("extensionRef")
+		}
+		made.Extension = &cluster.ObjectRef{
+			Group: string(f.ExtensionRef.Group), Kind: string(f.ExtensionRef.Kind), Namespace: c.namespace,
+			Name: string(f.ExtensionRef.Name),
+		}
+	default:
+		c.unknown(f.Type, append(at, "type")...)
+	}
+	return made, nil
+}
+
+func (c *ruleConverter) headers(f *gatewayv1.HTTPHeaderFilter, at []any) *cluster.HeaderModifier {
+	made := &cluster.HeaderModifier{Remove: f.Remove}
+	for i, name := range f.Remove {
+		if !isToken(name) {
+			c.unknown(name, append(slices.Clip(at), "remove", i)...)
+		}
+	}
+	convert := func(all []gatewayv1.HTTPHeader, list string) (headers []cluster.Header) {
+		for i, h := range all {
+			if !isToken(string(h.Name)) {
+				c.unknown(h.Name, append(slices.Clip(at), list, i, "name")...)
+			}
+			if !isFieldValue(h.Value) {
+				c.unknown(fmt.Sprintf("%q", h.Value), append(slices.Clip(at), list, i, "value")...)
+			}
+			headers = append(headers, cluster.Header{Name: string(h.Name), Value: h.Value})
+		}
+		return headers
+	}
+	made.Set, made.Add = convert(f.Set, "set"), convert(f.Add, "add")
+	return made
+}
+
+// isToken reports whether a name can be that of a header (RFC 9110, section 5.6.2).
+func isToken(name string) bool {
+	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return name != "" && strings.Trim(name, token) == "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return !strings.ContainsRune(token, r)
+	})
+}
+
+// isFieldValue reports whether a value can be that of a header (RFC 9110, section 5.5): without control
+// characters, such as the ends of lines.
+func isFieldValue(value string) bool {
+	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+func (c *ruleConverter) redirect(
+	f *gatewayv1.HTTPRequestRedirectFilter, at []any,
+) (made *cluster.Redirect, errs field.ErrorList) {
+	made = &cluster.Redirect{
+		Scheme: or(f.Scheme, ""), Hostname: string(or(f.Hostname, "")), Status: or(f.StatusCode, 302),
+	}
+	if made.Scheme != "" && made.Scheme != "http" && made.Scheme != "https" {
+		c.unknown(made.Scheme, append(slices.Clip(at), "scheme")...)
+	}
+	if !slices.Contains([]int{301, 302, 303, 307, 308}, made.Status) {
+		c.unknown(made.Status, append(slices.Clip(at), "statusCode")...)
+	}
+	made.Path, errs = c.pathModifier(f.Path, at)
+	port, bad := optionalPort(f.Port)
+	made.Port = port
+	return made, append(errs, bad...)
+}
+
+// pathModifier converts a field path.
+func (c *ruleConverter) pathModifier(
+	p *gatewayv1.HTTPPathModifier, at []any,
+) (*cluster.PathModifier, field.ErrorList) {
+	if p == nil {
+		return nil, nil
+	}
+	made := &cluster.PathModifier{Prefix: p.Type == gatewayv1.PrefixMatchHTTPPathModifier}
+	value, name := p.ReplaceFullPath, "replaceFullPath"
+	switch p.Type {
+	case gatewayv1.FullPathHTTPPathModifier:
+	case gatewayv1.PrefixMatchHTTPPathModifier:
+		value, name = p.ReplacePrefixMatch, "replacePrefixMatch"
+	default:
+		c.unknown(p.Type, append(slices.Clip(at), "path", "type")...)
+		return made, nil
+	}
+	if value == nil {
+		return made, in(nowhere(field.Required(nil, "must be set with the type "+string(p.Type))), "path", name)
+	}
+	made.Value = *value
+	if !isFieldValue(made.Value) {
+		c.unknown(fmt.Sprintf("%q", made.Value), append(slices.Clip(at), "path", name)...)
+	}
+	return made, nil
+}
+
+func (c *ruleConverter) mirror(f *gatewayv1.HTTPRequestMirrorFilter) (*cluster.Mirror, field.ErrorList) {
+	to, errs := c.backend(&f.BackendRef)
+	errs = in(errs, "backendRef")
+	const percent = 100
+	made := &cluster.Mirror{Backend: to, Numerator: or(f.Percent, percent), Denominator: percent}
+	at := "percent"
+	if f.Fraction != nil {
+		made.Numerator, made.Denominator, at = f.Fraction.Numerator, or(f.Fraction.Denominator, percent), "fraction"
+		if f.Percent != nil {
+			errs = append(errs, in(nowhere(field.Forbidden(nil, "may not be set with percent")), at)...)
+		}
+	}
+	if made.Numerator < 0 || made.Denominator < 1 || made.Numerator > made.Denominator {
+		errs = append(errs, in(nowhere(field.Invalid(nil, made.Numerator, "must be a part of the whole")), at)...)
+	}
+	return made, errs
+}
+
+// corsAge is the default of maxAge.
+const corsAge = 5 * time.Second
+
+func (c *ruleConverter) cors(f *gatewayv1.HTTPCORSFilter, at []any) *cluster.CORS {
+	made := &cluster.CORS{Credentials: or(f.AllowCredentials, false), MaxAge: corsAge}
+	if f.MaxAge > 0 {
+		made.MaxAge = time.Duration(f.MaxAge) * time.Second
+	}
+	for _, o := range f.AllowOrigins {
+		made.Origins = append(made.Origins, string(o))
+	}
+	for i, m := range f.AllowMethods {
+		if m != "*" && !slices.Contains(methods, string(m)) {
+			c.unknown(m, append(slices.Clip(at), "allowMethods", i)...)
+		}
+		made.Methods = append(made.Methods, string(m))
+	}
+	names := func(all []gatewayv1.HTTPHeaderName, list string) (made []string) {
+		for i, name := range all {
+			if !isToken(string(name)) {
+				c.unknown(name, append(slices.Clip(at), list, i)...)
+			}
+			made = append(made, string(name))
+		}
+		return made
+	}
+	made.Headers, made.Expose = names(f.AllowHeaders, "allowHeaders"), names(f.ExposeHeaders, "exposeHeaders")
+	return made
+}

@@ -658,3 +658,35 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// TestAgeOfManifests checks that objects without creationTimestamp are as old as their files and their
+// places in them say, and that others are older.
+func TestAgeOfManifests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.source.cfg.AllKinds = true
+	class := func(name, rest string) string {
+		return "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: " + name + rest + "}\n---\n"
+	}
+	oldest := func() (names []string) {
+		var all []*cluster.IngressClass
+		w.store.View(func(v *cluster.View) { all = slices.Collect(cluster.IngressClasses.All(v)) })
+		slices.SortFunc(all, func(a, b *cluster.IngressClass) int { return a.Age.Compare(b.Age) })
+		for _, c := range all {
+			names = append(names, c.Name)
+		}
+		return names
+	}
+	w.write("b.yaml", class("b2", "")+class("b1", ""))
+	w.write("c.yaml", class("c1", ", creationTimestamp: 2024-01-01T00:00:00Z")+class("c2", ""))
+	w.load()
+	if got, want := oldest(), []string{"c1", "b2", "b1", "c2"}; !slices.Equal(got, want) {
+		t.Errorf("by age: %v, want %v", got, want)
+	}
+	w.write("a.yaml", class("a1", ""))
+	w.write("b.yaml", class("b1", "")+class("b2", ""))
+	w.load()
+	if got, want := oldest(), []string{"c1", "a1", "b1", "b2", "c2"}; !slices.Equal(got, want) {
+		t.Errorf("by age, after a change: %v, want %v", got, want)
+	}
+}

@@ -2,7 +2,8 @@
 // with what naming and networking need of each API object, a Store that holds
 // them in one table per kind, and feeds that tell consumers which objects
 // changed. The structs follow the Kubernetes API types of core/v1,
-// discovery.k8s.io/v1, apps/v1, batch/v1 and networking.k8s.io/v1.
+// discovery.k8s.io/v1, apps/v1, batch/v1, networking.k8s.io/v1 and
+// gateway.networking.k8s.io/v1.
 //
 //	kube/api, kube/manifest ── Update(Tx) ──► Store ── Feed ──► compilers (dns/kubezone, ...)
 //	                                            │                   │

@@ -6,7 +6,8 @@
 //
 // client-go's Reflector writes straight into the model: each object is converted
 // as it arrives, so that no list is in memory as a whole and there is no second
-// copy. Which kinds there are is in object.Kinds.
+// copy. Which kinds there are is in object.Kinds. Secrets and ConfigMaps are read one
+// by one, see referenced.
 //
 // Objects stay when the API is unreachable. After a gap a watch continues at the
 // last resource version or, if the server no longer has that, with a list, of

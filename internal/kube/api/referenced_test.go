@@ -50,15 +50,13 @@ func secret(name, certificate string) *corev1.Secret {
 	}
 }
 
-// secrets are the Secrets and ConfigMaps of the model, such as "shop/web: tls.crt 7".
+// secrets are the values of the Secrets and ConfigMaps of the model, such as "shop/web: tls.crt=7".
 func (w *world) secrets() (all []string) {
 	w.store.View(func(v *cluster.View) {
 		for s := range cluster.Secrets.All(v) {
-			line := s.Key.String() + ":"
 			for name, value := range s.Data {
-				line += fmt.Sprintf(" %s=%s", name, []byte(value))
+				all = append(all, fmt.Sprintf("%s: %s=%s", s.Key, name, []byte(value)))
 			}
-			all = append(all, line)
 		}
 		for c := range cluster.ConfigMaps.All(v) {
 			all = append(all, fmt.Sprintf("%s: %v", c.Key, c.Data))

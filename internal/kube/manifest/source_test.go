@@ -671,7 +671,7 @@ func TestAgeOfManifests(t *testing.T) {
 	oldest := func() (names []string) {
 		var all []*cluster.IngressClass
 		w.store.View(func(v *cluster.View) { all = slices.Collect(cluster.IngressClasses.All(v)) })
-		slices.SortFunc(all, func(a, b *cluster.IngressClass) int { return a.Age.Compare(b.Age) })
+		slices.SortFunc(all, func(a, b *cluster.IngressClass) int { return a.Compare(b.Age) })
 		for _, c := range all {
 			names = append(names, c.Name)
 		}

@@ -78,7 +78,11 @@ func GatewayClass(c *gatewayv1.GatewayClass) (*cluster.GatewayClass, field.Error
 // Gateway converts a Gateway.
 func Gateway(g *gatewayv1.Gateway) (*cluster.Frontend, field.ErrorList) {
 	k, errs := key(&g.ObjectMeta, validation.IsDNS1123Subdomain)
-	spec := &cluster.GatewaySpec{Meta: meta(&g.ObjectMeta), Class: string(g.Spec.GatewayClassName), Status: gatewayStatus(g)}
+	spec := &cluster.GatewaySpec{
+		Meta:   meta(&g.ObjectMeta),
+		Class:  string(g.Spec.GatewayClassName),
+		Status: gatewayStatus(g),
+	}
 	f := &cluster.Frontend{Kind: cluster.KindGateway, Key: k, Gateway: spec}
 	for i := range g.Spec.Listeners {
 		l, bad := listener(&g.Spec.Listeners[i], k.Namespace)

@@ -99,7 +99,11 @@ func serviceBackends(spec *cluster.IngressSpec) (all []cluster.Backend) {
 }
 
 // ingressRule converts the n-th rule.
-func ingressRule(r *networkingv1.IngressRule, namespace string, n int) (rule cluster.IngressRule, errs field.ErrorList) {
+func ingressRule(
+	r *networkingv1.IngressRule,
+	namespace string,
+	n int,
+) (rule cluster.IngressRule, errs field.ErrorList) {
 	rule.Host = host(r.Host)
 	if r.HTTP == nil {
 		return rule, nil

@@ -144,6 +144,7 @@ var arrows = []arrow{
 	{"node/hostnet", "support/nfnetlink", "the number of the last transaction"},
 	{"policy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},
+	{"gateway/compile", "cluster", "compiles the model"},
 	{"policy", "cluster", "judges the model"},
 	{"policy/cni", "support", "records attachments in state files, reads files that may block"},
 	{"policy/droplog", "support", "reads the kernel's messages, again after a pause"},

@@ -1,0 +1,95 @@
+package compile
+
+import (
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// attachment is a listener that took a route, and the hostnames that it serves the route for.
+type attachment struct {
+	listener  *listener
+	hostnames []string
+}
+
+// attach finds the listeners that take a route. The verdicts are one for each parent of ours, with the
+// condition Accepted.
+func (g *gateways) attach(v *cluster.View, r *cluster.Route) (at []attachment, verdicts []ParentVerdict) {
+	for _, p := range r.Spec.Parents {
+		h := g.parent(&p)
+		if h == nil {
+			continue
+		}
+		found, condition := h.take(v, r, &p)
+		for _, a := range found {
+			isIt := func(o attachment) bool { return o.listener == a.listener }
+			if !slices.ContainsFunc(at, isIt) {
+				at = append(at, a)
+			}
+		}
+		verdicts = append(verdicts, ParentVerdict{p, []cluster.Condition{condition}})
+	}
+	return at, verdicts
+}
+
+// parent returns the Gateway or ListenerSet that a reference leads to, if it is ours.
+func (g *gateways) parent(p *cluster.ParentRef) *holder {
+	if p.Group != gatewayGroup {
+		return nil
+	}
+	for _, k := range []cluster.Kind{cluster.KindGateway, cluster.KindListenerSet} {
+		if p.Kind == k.String() {
+			return g.holders[cluster.Ref{Kind: k, Key: cluster.Key{Namespace: p.Namespace, Name: p.Name}}]
+		}
+	}
+	return nil
+}
+
+// take returns the listeners that take a route, and the condition Accepted.
+func (h *holder) take(v *cluster.View, r *cluster.Route, p *cluster.ParentRef) (at []attachment, c cluster.Condition) {
+	// The furthest that any listener got says why none took it.
+	c = no(accepted, "NoMatchingParent", "no listener has the name and the port of the parentRef")
+	allowed := false
+	for _, l := range h.listeners {
+		if p.Section != "" && p.Section != l.spec.Name || p.Port != 0 && p.Port != l.spec.Port {
+			continue
+		}
+		if !l.allows(v, r) {
+			if !allowed {
+				c = no(accepted, "NotAllowedByListeners", "allowedRoutes of the listeners do not allow the route")
+			}
+			continue
+		}
+		allowed = true
+		hostnames := l.hostnames(r)
+		if len(hostnames) == 0 {
+			c = no(accepted, "NoMatchingListenerHostname", "no hostname of the route is one of a listener")
+			continue
+		}
+		at = append(at, attachment{l, hostnames})
+	}
+	if len(at) > 0 {
+		c = yes(accepted, "Accepted", "")
+	}
+	return at, c
+}
+
+// allows reports whether a listener allows a route to attach (AllowedRoutes).
+func (l *listener) allows(v *cluster.View, r *cluster.Route) bool {
+	namespace := v.Namespace(r.Namespace)
+	return slices.Contains(l.kinds, httpRoute) && namespace != nil &&
+		l.spec.Namespaces.Selects(namespace, l.owner.Key.Namespace)
+}
+
+// hostnames returns those that a listener serves a route for; none if they have none in common.
+func (l *listener) hostnames(r *cluster.Route) (all []string) {
+	if len(r.Hosts) == 0 {
+		return []string{l.spec.Hostname}
+	}
+	for _, h := range r.Hosts {
+		if both, ok := intersection(l.spec.Hostname, h); ok && !slices.Contains(all, both) {
+			all = append(all, both)
+		}
+	}
+	return all
+}

@@ -1,0 +1,490 @@
+// Package compile compiles Ingresses and the objects of Gateway API into the table of a gateway, and
+// into what is said of them (Kubernetes, "Ingress"; Gateway API v1).
+//
+//	cluster.View ──► listener.go: the listeners of Gateways and ListenerSets, and which conflict
+//	                 attach.go:   which listeners take a route, for which hostnames
+//	                 rule.go:     the rules of an HTTPRoute
+//	                 ingress.go:  the paths of an Ingress
+//	                 compiler.go: the hosts, of all routes that have a hostname; what changed
+//	             ──► table.Table, Verdicts
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// Config is whose objects are compiled, and where they are served.
+type Config struct {
+	// GatewayController and IngressController are the controllers of our GatewayClasses and
+	// IngressClasses.
+	GatewayController, IngressController string
+	// IngressPort is where Ingresses are served; 0 is 80.
+	IngressPort uint16
+	// Addresses returns the addresses that a Gateway has; without any it is served at all addresses,
+	// with others. Nil has none for any.
+	Addresses func(gateway cluster.Key) []netip.Addr
+}
+
+// Compiler compiles what changed of a cluster. What it holds is what compiling everything anew yields.
+type Compiler struct {
+	cfg       Config
+	gateways  gateways
+	routes    map[cluster.Key]*route   // HTTPRoutes with a parent of ours
+	ingresses map[cluster.Key]*ingress // that are ours
+	// foreign are the routes that refer to objects in other namespaces, by namespace.
+	foreign map[string]map[cluster.Key]struct{}
+	// attached is how many routes a listener took, and parts what each host is made of.
+	attached map[string]int32
+	parts    map[place]map[cluster.Ref]part
+	hosts    map[string]map[string]*host // by listener and hostname
+	// listeners are those that serve; ports are what has them.
+	listeners map[string]*table.Listener
+	ports     map[table.Socket]*port
+}
+
+// place is where a host is: the name of a listener, and a hostname.
+type place struct{ listener, hostname string }
+
+// ingresses is the name of the listener of Ingresses.
+const ingresses = "Ingress"
+
+// route is what an HTTPRoute is compiled into.
+type route struct {
+	*rules
+	at       []attachment
+	verdicts []ParentVerdict
+	age      cluster.Age
+}
+
+// part is what an object has of a host.
+type part struct {
+	age    cluster.Age
+	routes []table.Route
+	// rest serves what no route of the host does; nil for none.
+	rest *table.Rule
+}
+
+// host is a compiled host, and the routes of it that never serve.
+type host struct {
+	*table.Host
+	shadows []Shadow
+}
+
+// NewCompiler returns a Compiler that has compiled nothing.
+func NewCompiler(cfg Config) *Compiler {
+	cfg.IngressPort = cmp.Or(cfg.IngressPort, 80)
+	if cfg.Addresses == nil {
+		cfg.Addresses = func(cluster.Key) []netip.Addr { return nil }
+	}
+	return &Compiler{
+		cfg: cfg, routes: make(map[cluster.Key]*route), ingresses: make(map[cluster.Key]*ingress),
+		foreign: make(map[string]map[cluster.Key]struct{}), attached: make(map[string]int32),
+		parts: make(map[place]map[cluster.Ref]part), hosts: make(map[string]map[string]*host),
+		listeners: make(map[string]*table.Listener),
+	}
+}
+
+// dirty is what must be compiled again.
+type dirty struct {
+	routes, ingresses map[cluster.Key]struct{}
+	places            map[place]struct{}
+	listeners         map[string]struct{}
+}
+
+// Apply compiles what a change may have changed, and returns the Table.
+func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) *table.Table {
+	d := &dirty{
+		make(map[cluster.Key]struct{}), make(map[cluster.Key]struct{}),
+		make(map[place]struct{}), make(map[string]struct{}),
+	}
+	if changes.Everything {
+		addKeys(d.routes, maps.Keys(c.routes), cluster.HTTPRoutes.All(v))
+		addKeys(d.ingresses, maps.Keys(c.ingresses), cluster.Ingresses.All(v))
+		c.replaceGateways(v, d)
+	} else {
+		c.affected(v, changes, d)
+	}
+	for key := range d.routes {
+		c.putRoute(v, key, d)
+	}
+	for key := range d.ingresses {
+		c.putIngress(v, key, d)
+	}
+	c.buildHosts(d)
+	c.buildListeners(d)
+	ports := make(map[table.Socket]*table.Port, len(c.ports))
+	for s, p := range c.ports {
+		ports[s] = p.Port
+	}
+	return table.New(ports)
+}
+
+// addKeys adds keys, and those of objects.
+func addKeys[T cluster.Object](to map[cluster.Key]struct{}, keys iter.Seq[cluster.Key], objects iter.Seq[T]) {
+	for key := range keys {
+		to[key] = struct{}{}
+	}
+	for o := range objects {
+		to[o.Ref().Key] = struct{}{}
+	}
+}
+
+// affected adds what depends on objects that changed.
+func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty) {
+	none := func(func(cluster.Key) bool) {}
+	listeners := false
+	for ref := range changes.Objects {
+		switch ref.Kind {
+		case cluster.KindHTTPRoute:
+			d.routes[ref.Key] = struct{}{}
+		case cluster.KindIngress:
+			d.ingresses[ref.Key] = struct{}{}
+		case cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet:
+			listeners = true
+		case cluster.KindIngressClass:
+			addKeys(d.ingresses, none, cluster.Ingresses.All(v))
+		case cluster.KindService:
+			of := cluster.ObjectRef{Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name}
+			addKeys(d.routes, none, slices.Values(cluster.RoutesByBackend.Get(v, of)))
+			addKeys(d.ingresses, none, slices.Values(cluster.IngressesByService.Get(v, ref.Key)))
+		case cluster.KindReferenceGrant:
+			maps.Copy(d.routes, c.foreign[ref.Key.Namespace])
+		case cluster.KindNamespace: // its labels
+			listeners = true
+			for r := range cluster.HTTPRoutes.All(v) {
+				if r.Namespace == ref.Key.Name {
+					d.routes[r.Key] = struct{}{}
+				}
+			}
+		}
+	}
+	if listeners {
+		c.replaceGateways(v, d)
+	}
+}
+
+// replaceGateways compiles the Gateways again, and adds the routes of those that changed.
+func (c *Compiler) replaceGateways(v *cluster.View, d *dirty) {
+	was := c.gateways
+	c.gateways = c.cfg.compileGateways(v)
+	refs := maps.Clone(was.holders)
+	if refs == nil {
+		refs = make(map[cluster.Ref]*holder)
+	}
+	maps.Copy(refs, c.gateways.holders)
+	for ref := range refs {
+		before, after := was.holders[ref], c.gateways.holders[ref]
+		if reflect.DeepEqual(before, after) {
+			continue
+		}
+		of := cluster.ObjectRef{
+			Group: gatewayGroup, Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name,
+		}
+		addKeys(d.routes, func(func(cluster.Key) bool) {}, slices.Values(cluster.RoutesByParent.Get(v, of)))
+		for _, h := range []*holder{before, after} {
+			if h != nil {
+				for _, l := range h.listeners {
+					d.listeners[l.name()] = struct{}{}
+				}
+			}
+		}
+	}
+}
+
+// putRoute replaces what an HTTPRoute was compiled into.
+func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
+	if was := c.routes[key]; was != nil {
+		for _, a := range was.at {
+			c.attached[a.listener.name()]--
+			c.takeParts(cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}, a.listener.name(), slices.Values(a.hostnames), d)
+		}
+		for _, namespace := range was.foreign {
+			delete(c.foreign[namespace], key)
+		}
+		delete(c.routes, key)
+	}
+	r := cluster.HTTPRoutes.Get(v, key)
+	if r == nil || r.Spec == nil {
+		return
+	}
+	made := c.compileRoute(v, r)
+	if made == nil {
+		return
+	}
+	c.routes[key] = made
+	for _, a := range made.at {
+		c.attached[a.listener.name()]++
+		for _, hostname := range a.hostnames {
+			c.putPart(place{a.listener.name(), hostname}, r.Ref(), part{age: made.age, routes: made.routes}, d)
+		}
+	}
+	for _, namespace := range made.foreign {
+		if c.foreign[namespace] == nil {
+			c.foreign[namespace] = make(map[cluster.Key]struct{})
+		}
+		c.foreign[namespace][key] = struct{}{}
+	}
+}
+
+// compileRoute compiles an HTTPRoute; nil if it has no parent of ours.
+func (c *Compiler) compileRoute(v *cluster.View, r *cluster.Route) *route {
+	made := &route{age: r.Spec.Age}
+	made.at, made.verdicts = c.gateways.attach(v, r)
+	if len(made.verdicts) == 0 {
+		return nil
+	}
+	made.rules = compileRules(v, r)
+	refs := yes(resolvedRefs, "ResolvedRefs", "")
+	if made.unresolved != nil {
+		refs = *made.unresolved
+	}
+	for i := range made.verdicts {
+		of := &made.verdicts[i]
+		of.Conditions = append(of.Conditions, refs)
+		if len(made.dropped) == 0 {
+			continue
+		}
+		first := &made.dropped[0]
+		message := fmt.Sprintf("rule %d: %s", first.index, first.message)
+		if len(made.dropped) == len(r.Spec.Rules) {
+			if of.Conditions[0].Status == "True" {
+				of.Conditions[0] = no(accepted, first.reason, message)
+			}
+			continue
+		}
+		of.Conditions = append(of.Conditions, yes(partiallyInvalid, first.reason, "Dropped Rule: "+message))
+	}
+	if len(made.dropped) > 0 && len(made.dropped) == len(r.Spec.Rules) {
+		made.at = nil
+	}
+	return made
+}
+
+// putIngress replaces what an Ingress was compiled into.
+func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
+	ref := cluster.Ref{Kind: cluster.KindIngress, Key: key}
+	d.listeners[ingresses] = struct{}{}
+	if was := c.ingresses[key]; was != nil {
+		c.takeParts(ref, ingresses, maps.Keys(was.routes), d)
+		if was.rest != nil {
+			c.takeParts(ref, ingresses, slices.Values([]string{noHost}), d)
+		}
+		delete(c.ingresses, key)
+	}
+	f := cluster.Ingresses.Get(v, key)
+	if f == nil || f.Ingress == nil {
+		return
+	}
+	made := c.cfg.compileIngress(v, f)
+	if made == nil {
+		return
+	}
+	c.ingresses[key] = made
+	for hostname, routes := range made.routes {
+		c.putPart(place{ingresses, hostname}, ref, part{f.Ingress.Age, routes, made.rest}, d)
+	}
+	if made.rest != nil {
+		c.putPart(place{ingresses, noHost}, ref, part{age: f.Ingress.Age, rest: made.rest}, d)
+	}
+}
+
+// noHost is the place of what serves requests that no host of an Ingress has a route for. No hostname
+// has a space.
+const noHost = " "
+
+func (c *Compiler) putPart(at place, of cluster.Ref, p part, d *dirty) {
+	if c.parts[at] == nil {
+		c.parts[at] = make(map[cluster.Ref]part)
+	}
+	c.parts[at][of] = p
+	d.places[at] = struct{}{}
+}
+
+// takeParts removes what an object has of hosts.
+func (c *Compiler) takeParts(of cluster.Ref, listener string, hostnames iter.Seq[string], d *dirty) {
+	for hostname := range hostnames {
+		at := place{listener, hostname}
+		if delete(c.parts[at], of); len(c.parts[at]) == 0 {
+			delete(c.parts, at)
+		}
+		d.places[at] = struct{}{}
+	}
+}
+
+// buildHosts builds the hosts of places from their parts.
+func (c *Compiler) buildHosts(d *dirty) {
+	for at := range d.places {
+		d.listeners[at.listener] = struct{}{}
+		parts := c.parts[at]
+		if len(parts) == 0 {
+			if delete(c.hosts[at.listener], at.hostname); len(c.hosts[at.listener]) == 0 {
+				delete(c.hosts, at.listener)
+			}
+			continue
+		}
+		if c.hosts[at.listener] == nil {
+			c.hosts[at.listener] = make(map[string]*host)
+		}
+		c.hosts[at.listener][at.hostname] = newHost(at.hostname, parts)
+	}
+}
+
+// newHost builds a host. Routes of older objects come first, and what serves the rest last.
+func newHost(hostname string, parts map[cluster.Ref]part) *host {
+	refs := slices.SortedFunc(maps.Keys(parts), func(a, b cluster.Ref) int {
+		return cmp.Or(parts[a].age.Compare(parts[b].age), a.Key.Compare(b.Key))
+	})
+	var routes []table.Route
+	owners := make(map[*table.Rule]cluster.Ref)
+	add := func(of cluster.Ref, all ...table.Route) {
+		for _, r := range all {
+			owners[r.Rule] = of
+			routes = append(routes, r)
+		}
+	}
+	for _, ref := range refs {
+		add(ref, parts[ref].routes...)
+	}
+	for _, ref := range refs {
+		if rest := parts[ref].rest; rest != nil {
+			add(ref, table.Route{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: rest})
+		}
+	}
+	made := &host{Host: table.NewHost(routes)}
+	serves := make(map[string]*table.Rule)
+	for _, r := range made.Routes() {
+		key := r.String()
+		by, taken := serves[key]
+		if !taken {
+			serves[key] = r.Rule
+			continue
+		}
+		made.shadows = append(made.shadows, Shadow{hostname, owners[r.Rule], r.Rule.Index, owners[by]})
+	}
+	return made
+}
+
+// buildListeners builds the listeners whose hosts changed, and the ports that have them.
+func (c *Compiler) buildListeners(d *dirty) {
+	hostnames := make(map[string]string)
+	for _, l := range c.gateways.serving {
+		hostnames[l.name()] = l.spec.Hostname
+	}
+	for name := range d.listeners {
+		hostname, serves := hostnames[name]
+		made := c.listeners[name]
+		switch {
+		case name == ingresses && len(c.ingresses) > 0:
+			made = cmp.Or(made, table.NewIngresses())
+		case !serves:
+			delete(c.listeners, name)
+			continue
+		case made == nil || made.Hostname != hostname:
+			made = table.NewListener(name, hostname)
+		}
+		c.listeners[name] = c.withHosts(made, name, d)
+	}
+	c.buildPorts()
+}
+
+// withHosts returns a listener with the hosts that it is to have.
+func (c *Compiler) withHosts(l *table.Listener, name string, d *dirty) *table.Listener {
+	differ := make(map[string]*table.Host)
+	if l != c.listeners[name] { // it has none
+		for hostname, h := range c.hosts[name] {
+			differ[hostname] = h.Host
+		}
+	} else {
+		for at := range d.places {
+			if at.listener == name {
+				differ[at.hostname] = c.hosts[name][at.hostname].table()
+			}
+		}
+	}
+	if rest, ok := differ[noHost]; ok {
+		l = l.WithRest(rest)
+		delete(differ, noHost)
+	}
+	return l.WithHosts(differ)
+}
+
+// table returns the Host of h; nil if there is no h.
+func (h *host) table() *table.Host {
+	if h == nil {
+		return nil
+	}
+	return h.Host
+}
+
+// port is a port and what it was made of.
+type port struct {
+	*table.Port
+	listeners []*table.Listener
+	ingresses *table.Listener
+}
+
+// buildPorts builds the ports of which a listener changed.
+func (c *Compiler) buildPorts() {
+	made := make(map[table.Socket]*port)
+	at := func(s table.Socket) *port {
+		if made[s] == nil {
+			made[s] = new(port)
+		}
+		return made[s]
+	}
+	for _, l := range c.gateways.serving {
+		for _, s := range l.sockets {
+			p := at(s)
+			p.listeners = append(p.listeners, c.listeners[l.name()])
+		}
+	}
+	if l := c.listeners[ingresses]; l != nil {
+		at(table.Socket{Port: c.cfg.IngressPort}).ingresses = l
+	}
+	for s, p := range made {
+		if was := c.ports[s]; was != nil && was.ingresses == p.ingresses && slices.Equal(was.listeners, p.listeners) {
+			p.Port = was.Port
+		} else {
+			p.Port = table.NewPort(p.listeners, p.ingresses)
+		}
+	}
+	c.ports = made
+}
+
+// Verdicts returns what is said of all objects.
+func (c *Compiler) Verdicts() *Verdicts {
+	made := &Verdicts{
+		Classes: c.gateways.classes, Gateways: make(map[cluster.Key]*GatewayVerdict),
+		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Key][]ParentVerdict),
+		Ingresses: make(map[cluster.Key]IngressVerdict),
+	}
+	for ref, h := range c.gateways.holders {
+		of := made.Gateways
+		if ref.Kind == cluster.KindListenerSet {
+			of = made.Sets
+		}
+		of[ref.Key] = h.verdict(c.attached)
+	}
+	for key, r := range c.routes {
+		made.Routes[key] = r.verdicts
+	}
+	for key, i := range c.ingresses {
+		made.Ingresses[key] = i.IngressVerdict
+	}
+	for _, hosts := range c.hosts {
+		for _, h := range hosts {
+			made.Shadows = append(made.Shadows, h.shadows...)
+		}
+	}
+	slices.SortFunc(made.Shadows, Shadow.compare)
+	return made
+}

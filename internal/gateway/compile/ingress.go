@@ -1,0 +1,132 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// ingress is what an Ingress is compiled into.
+type ingress struct {
+	// routes are those of each host. rest serves what no rule of any Ingress does; nil without a
+	// defaultBackend.
+	routes map[string][]table.Route
+	rest   *table.Rule
+	IngressVerdict
+}
+
+// serves reports whether an Ingress is ours: its class has our controller (IngressSpec.ingressClassName;
+// the annotation kubernetes.io/ingress.class is the older way). problem is why that cannot be said.
+func (c *Config) serves(v *cluster.View, i *cluster.IngressSpec) (ours bool, problem *Problem) {
+	name := i.Class
+	if name == "" {
+		name = i.OldClass
+	}
+	if name != "" {
+		class := cluster.IngressClasses.Get(v, cluster.Key{Name: name})
+		return class != nil && class.Controller == c.IngressController, nil
+	}
+	var found []*cluster.IngressClass
+	for class := range cluster.IngressClasses.All(v) {
+		if class.Default {
+			found = append(found, class)
+			ours = ours || class.Controller == c.IngressController
+		}
+	}
+	if ours && len(found) > 1 {
+		return false, &Problem{
+			"spec.ingressClassName",
+			fmt.Sprintf("is not set, and %d IngressClasses are the default", len(found)),
+		}
+	}
+	return ours, nil
+}
+
+// compileIngress compiles an Ingress; nil if it is not ours.
+func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
+	made := &ingress{routes: make(map[string][]table.Route)}
+	ours, problem := c.serves(v, f.Ingress)
+	if problem != nil {
+		made.Problems = []Problem{*problem}
+		return made
+	}
+	if !ours {
+		return nil
+	}
+	spec := f.Ingress
+	for n := range spec.Rules {
+		rule := &spec.Rules[n]
+		for m := range rule.Paths {
+			path := &rule.Paths[m]
+			match, err := ingressMatch(path)
+			if err != nil {
+				field := fmt.Sprintf("spec.rules[%d].http.paths[%d].path", n, m)
+				made.Problems = append(made.Problems, Problem{field, err.Error()})
+				continue
+			}
+			to := made.rule(v, f, &path.Backend)
+			to.Index, to.Name = n, fmt.Sprintf("rules[%d].paths[%d]", n, m)
+			made.routes[rule.Host] = append(made.routes[rule.Host], table.Route{Match: match, Rule: to})
+		}
+	}
+	if spec.Default != nil {
+		made.rest = made.rule(v, f, spec.Default)
+		made.rest.Name = "defaultBackend"
+	}
+	return made
+}
+
+// ingressMatch compiles a path (HTTPIngressPath.pathType).
+func ingressMatch(p *cluster.IngressPath) (m table.Match, err error) {
+	m.Kind = table.Prefix
+	if p.Type == cluster.PathExact {
+		m.Kind = table.Exact
+	}
+	if p.Path == "" { // ImplementationSpecific may have none
+		m.Path = "/"
+		return m, nil
+	}
+	m.Path, err = table.Normalize(p.Path)
+	return m, err
+}
+
+// rule compiles a backend. One that is invalid answers with 503.
+func (i *ingress) rule(v *cluster.View, f *cluster.Frontend, b *cluster.IngressBackend) *table.Rule {
+	to := &table.Rule{Object: f.Ref().String()}
+	up, problem := i.upstream(v, f, b)
+	if problem != "" {
+		i.Problems = append(i.Problems, Problem{b.Field, problem})
+		to.Status, to.Reason = 503, table.Reason(problem)
+		return to
+	}
+	to.Backends = []table.Backend{{Upstream: up, Weight: 1}}
+	return to
+}
+
+// upstream returns the port of a Service that a backend is, or why it is none.
+func (i *ingress) upstream(
+	v *cluster.View,
+	f *cluster.Frontend,
+	b *cluster.IngressBackend,
+) (up table.Upstream, problem string) {
+	if b.Resource != nil {
+		return up, fmt.Sprintf("backends of kind %s are not supported", b.Resource.Kind)
+	}
+	key := cluster.Key{Namespace: f.Namespace, Name: b.Service}
+	s := v.Service(key)
+	if s == nil {
+		return up, fmt.Sprintf("Service %s does not exist", key)
+	}
+	n := slices.IndexFunc(s.Ports, func(p cluster.Port) bool { return b.Matches(p) && p.Protocol == cluster.TCP })
+	switch {
+	case s.ExternalName != "":
+		return up, fmt.Sprintf("Service %s is of type ExternalName, which is not supported", key)
+	case n < 0 && b.Port != "":
+		return up, fmt.Sprintf("Service %s has no TCP port called %s", key, b.Port)
+	case n < 0:
+		return up, fmt.Sprintf("Service %s has no TCP port %d", key, b.Number)
+	}
+	return table.Upstream{Namespace: key.Namespace, Service: key.Name, Port: s.Ports[n].Number}, ""
+}

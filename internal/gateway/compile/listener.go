@@ -1,0 +1,232 @@
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// gatewayGroup is the API group of Gateway API.
+const gatewayGroup = "gateway.networking.k8s.io"
+
+var httpRoute = cluster.GroupKind{Group: gatewayGroup, Kind: "HTTPRoute"}
+
+// listener is a listener of a Gateway or ListenerSet.
+type listener struct {
+	owner   cluster.Ref
+	gateway cluster.Key
+	spec    *cluster.Listener
+	sockets []table.Socket
+	// kinds are those of routes that it takes.
+	kinds []cluster.GroupKind
+	// conditions are Accepted, Conflicted and ResolvedRefs.
+	conditions []cluster.Condition
+	valid      bool // serves
+}
+
+// name returns the listener's name, for people.
+func (l *listener) name() string { return l.owner.String() + " " + l.spec.Name }
+
+// holder is a Gateway or ListenerSet with listeners.
+type holder struct {
+	ref       cluster.Ref
+	meta      *cluster.Meta
+	accepted  cluster.Condition
+	listeners []*listener
+}
+
+// gateways is all that Gateways of our classes are compiled into.
+type gateways struct {
+	classes map[cluster.Key]ClassVerdict
+	holders map[cluster.Ref]*holder
+	serving []*listener // those that are valid
+}
+
+// compileGateways compiles the Gateways of our classes.
+func (c *Config) compileGateways(v *cluster.View) gateways {
+	g := gateways{classes: make(map[cluster.Key]ClassVerdict), holders: make(map[cluster.Ref]*holder)}
+	for class := range cluster.GatewayClasses.All(v) {
+		if class.Controller == c.GatewayController {
+			g.classes[class.Ref().Key] = classVerdict(class)
+		}
+	}
+	var order []*holder
+	metaOf := func(f *cluster.Frontend) *cluster.Meta { return &f.Gateway.Meta }
+	for _, gw := range sorted(cluster.Gateways.All(v), metaOf) {
+		if _, ours := g.classes[cluster.Key{Name: gw.Gateway.Class}]; !ours {
+			continue
+		}
+		order = append(order, c.compileGateway(v, gw)...)
+	}
+	resolveConflicts(order)
+	for _, h := range order {
+		g.holders[h.ref] = h
+		for _, l := range h.listeners {
+			if l.valid {
+				g.serving = append(g.serving, l)
+			}
+		}
+	}
+	return g
+}
+
+// classVerdict says what is said of a class.
+func classVerdict(class *cluster.GatewayClass) ClassVerdict {
+	if class.Parameters != nil {
+		return ClassVerdict{[]cluster.Condition{no(accepted, "InvalidParameters", "spec.parametersRef is not supported")}}
+	}
+	return ClassVerdict{[]cluster.Condition{yes(accepted, "Accepted", "")}}
+}
+
+// compileGateway compiles a Gateway and the ListenerSets that add to it, older ones first.
+func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend) []*holder {
+	h := &holder{ref: gw.Ref(), meta: &gw.Gateway.Meta, accepted: yes(accepted, "Accepted", "")}
+	addrs := c.Addresses(gw.Key)
+	if problem := addressProblem(gw.Gateway.Addresses, addrs); problem != "" {
+		h.accepted = no(accepted, "UnsupportedAddress", problem)
+	}
+	if gw.Gateway.Parameters != nil {
+		h.accepted = no(accepted, "InvalidParameters", "spec.infrastructure.parametersRef is not supported")
+	}
+	h.add(gw.Key, gw.Gateway.Listeners, addrs)
+	all := []*holder{h}
+	ref := cluster.ObjectRef{Group: gatewayGroup, Kind: "Gateway", Namespace: gw.Namespace, Name: gw.Name}
+	sets := slices.Values(cluster.ListenerSetsByGateway.Get(v, ref))
+	for _, set := range sorted(sets, func(s *cluster.ListenerSet) *cluster.Meta { return &s.Meta }) {
+		s := &holder{ref: set.Ref(), meta: &set.Meta, accepted: yes(accepted, "Accepted", "")}
+		of := v.Namespace(set.Namespace)
+		if of == nil || !gw.Gateway.ListenerSets.Selects(of, gw.Namespace) {
+			s.accepted = no(accepted, "NotAllowed", "the Gateway's spec.allowedListeners does not select the namespace")
+		}
+		s.add(gw.Key, set.Listeners, addrs)
+		all = append(all, s)
+	}
+	return all
+}
+
+// addressProblem returns why the addresses that are requested cannot be had; empty if they can.
+func addressProblem(requested []cluster.GatewayAddress, has []netip.Addr) string {
+	for _, r := range requested {
+		if r.Type != cluster.AddressIP {
+			return fmt.Sprintf("addresses of type %s are not supported", r.Type)
+		}
+		addr, err := netip.ParseAddr(r.Value)
+		if r.Value != "" && (err != nil || !slices.Contains(has, addr)) {
+			return fmt.Sprintf("the address %s is not in a pool, or another Gateway has it", r.Value)
+		}
+	}
+	return ""
+}
+
+// add adds listeners at addresses.
+func (h *holder) add(gateway cluster.Key, specs []cluster.Listener, addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		addrs = []netip.Addr{{}}
+	}
+	for i := range specs {
+		l := &listener{owner: h.ref, gateway: gateway, spec: &specs[i], valid: h.accepted.Status == "True"}
+		for _, a := range addrs {
+			l.sockets = append(l.sockets, table.Socket{Addr: a, Port: l.spec.Port})
+		}
+		l.judge()
+		h.listeners = append(h.listeners, l)
+	}
+}
+
+// judge sets the listener's kinds, and its conditions but for Conflicted.
+func (l *listener) judge() {
+	acceptance, refs := yes(accepted, "Accepted", ""), yes(resolvedRefs, "ResolvedRefs", "")
+	if l.spec.Protocol != cluster.HTTPProtocol {
+		acceptance = no(accepted, "UnsupportedProtocol", fmt.Sprintf("protocol %s is not supported", l.spec.Protocol))
+		l.valid = false
+	} else {
+		l.kinds = []cluster.GroupKind{httpRoute}
+	}
+	if len(l.spec.Kinds) > 0 {
+		known := l.kinds
+		l.kinds = nil
+		for _, k := range l.spec.Kinds {
+			if slices.Contains(known, k) {
+				l.kinds = append(l.kinds, k)
+			} else {
+				refs = no(resolvedRefs, "InvalidRouteKinds", fmt.Sprintf("routes of kind %s are not supported", k.Kind))
+			}
+		}
+	}
+	l.conditions = []cluster.Condition{acceptance, refs}
+}
+
+// resolveConflicts decides which listeners of equal sockets serve. Holders come in the order of their
+// right; of those of one holder that conflict none serves (Gateway API, GatewaySpec.listeners).
+func resolveConflicts(order []*holder) {
+	type place struct {
+		socket   table.Socket
+		hostname string
+	}
+	taken := make(map[place]*listener)
+	protocols := make(map[table.Socket]*listener)
+	for _, h := range order {
+		lost := make(map[*listener]cluster.Condition)
+		for _, l := range h.listeners {
+			for _, s := range l.sockets {
+				switch by := taken[place{s, l.spec.Hostname}]; {
+				case by == nil:
+				case by.owner == h.ref:
+					lost[by] = yes(conflicted, "HostnameConflict", "another listener has the port and the hostname")
+					fallthrough
+				default:
+					lost[l] = yes(conflicted, "HostnameConflict", by.name()+" has the port and the hostname")
+				}
+				if by := protocols[s]; by != nil && by.spec.Protocol != l.spec.Protocol {
+					lost[l] = yes(conflicted, "ProtocolConflict", by.name()+" has the port, with another protocol")
+				}
+			}
+			if _, ok := lost[l]; ok || !l.valid {
+				continue
+			}
+			for _, s := range l.sockets {
+				taken[place{s, l.spec.Hostname}] = l
+				protocols[s] = cmp.Or(protocols[s], l)
+			}
+		}
+		for _, l := range h.listeners {
+			condition, ok := lost[l]
+			if !ok {
+				condition = no(conflicted, "NoConflicts", "")
+			}
+			l.conditions = append(l.conditions, condition)
+			l.valid = l.valid && !ok
+		}
+	}
+}
+
+// verdict returns what is said of a Gateway or ListenerSet, with the number of routes at each listener.
+func (h *holder) verdict(attached map[string]int32) *GatewayVerdict {
+	made := &GatewayVerdict{Conditions: []cluster.Condition{h.accepted}}
+	for _, l := range h.listeners {
+		made.Listeners = append(made.Listeners, ListenerVerdict{
+			Name: l.spec.Name, SupportedKinds: l.kinds, AttachedRoutes: attached[l.name()], Conditions: l.conditions,
+		})
+		if !l.valid && h.accepted.Status == "True" {
+			// The Gateway is accepted as long as one of its listeners is (GatewayReasonListenersNotValid).
+			some := slices.ContainsFunc(h.listeners, func(l *listener) bool { return l.valid })
+			made.Conditions[0] = cluster.Condition{
+				Type: accepted, Status: map[bool]string{true: "True", false: "False"}[some],
+				Reason: "ListenersNotValid", Message: "see the conditions of the listeners",
+			}
+		}
+	}
+	return made
+}
+
+// sorted returns objects, the older one first.
+func sorted[T cluster.Object](all iter.Seq[T], meta func(T) *cluster.Meta) []T {
+	return slices.SortedFunc(all, func(a, b T) int {
+		return cmp.Or(meta(a).Compare(meta(b).Age), a.Ref().Key.Compare(b.Ref().Key))
+	})
+}

@@ -259,14 +259,21 @@ func TestPolicyCoverage(t *testing.T) {
 			cited[id] = append(cited[id], s.name)
 		}
 	}
-	table, err := os.ReadFile(policyCoverageFile)
+	checkCoverage(t, policyCoverageFile, cited)
+}
+
+// checkCoverage checks that scenarios cite the statements of a file, and that it lists the scenarios. With
+// -update it writes the lists.
+func checkCoverage(t *testing.T, file string, cited map[string][]string) {
+	t.Helper()
+	table, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	written, statements := withScenarios(string(table), cited)
 	for id := range cited {
 		if !slices.Contains(statements, id) {
-			t.Errorf("%v cite %s, which is not in %s", cited[id], id, policyCoverageFile)
+			t.Errorf("%v cite %s, which is not in %s", cited[id], id, file)
 		}
 	}
 	for _, id := range statements {
@@ -275,12 +282,12 @@ func TestPolicyCoverage(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(policyCoverageFile, []byte(written), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(written), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	if written != string(table) {
-		t.Errorf("%s is out of date; run go test ./internal/scenario -run Coverage -update", policyCoverageFile)
+		t.Errorf("%s is out of date; run go test ./internal/scenario -run Coverage -update", file)
 	}
 }

@@ -105,7 +105,7 @@ func (s *gatewayScenario) compile(t *testing.T) (tbl *table.Table, verdicts *com
 	c := compile.NewCompiler(compile.Config{
 		GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress",
 	})
-	store.View(func(v *cluster.View) { tbl = c.Apply(v, &cluster.Changes{Everything: true}) })
+	store.View(func(v *cluster.View) { tbl = c.Apply(v, &cluster.Changes{Everything: true}).Table })
 	return tbl, c.Verdicts()
 }
 
@@ -170,21 +170,23 @@ func answerTo(t *table.Table, request string) (string, error) {
 		return "404", nil
 	}
 	rule := found.Rule
-	text := fmt.Sprintf("%s rule %d", rule.Object, rule.Index)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s rule %d", rule.Object, rule.Index)
 	if rule.Status != 0 {
-		return fmt.Sprintf("%s: %d %s", text, rule.Status, rule.Reason), nil
+		fmt.Fprintf(&text, ": %d %s", rule.Status, rule.Reason)
+		return text.String(), nil
 	}
 	for _, b := range rule.Backends {
-		if text += " "; b.Upstream == (table.Upstream{}) {
-			text += "500"
+		if b.Upstream == (table.Upstream{}) {
+			text.WriteString(" 500")
 		} else {
-			text += fmt.Sprintf("%s/%s:%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port)
+			fmt.Fprintf(&text, " %s/%s:%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port)
 		}
 		if len(rule.Backends) > 1 {
-			text += fmt.Sprintf("*%d", b.Weight)
+			fmt.Fprintf(&text, "*%d", b.Weight)
 		}
 	}
-	return text, nil
+	return text.String(), nil
 }
 
 // verdictLines returns what is said of objects, but that all is well, in order.

@@ -6,7 +6,8 @@
 //	                 rule.go:     the rules of an HTTPRoute
 //	                 ingress.go:  the paths of an Ingress
 //	                 compiler.go: the hosts, of all routes that have a hostname; what changed
-//	             ──► table.Table, Verdicts
+//	                 upstream.go: the endpoints of the Service ports that rules refer to
+//	             ──► table.Table, addresses of Upstreams, Verdicts
 package compile
 
 import (
@@ -29,6 +30,10 @@ type Config struct {
 	GatewayController, IngressController string
 	// IngressPort is where Ingresses are served; 0 is 80.
 	IngressPort uint16
+	// Node is where the gateway runs, for topology hints; empty without one.
+	Node string
+	// Unclassed has Ingresses be ours while there is no IngressClass, as in the manifests of many projects.
+	Unclassed bool
 	// Addresses returns the addresses that a Gateway has; without any it is served at all addresses,
 	// with others. Nil has none for any.
 	Addresses func(gateway cluster.Key) []netip.Addr
@@ -41,7 +46,8 @@ type Compiler struct {
 	routes    map[cluster.Key]*route   // HTTPRoutes with a parent of ours
 	ingresses map[cluster.Key]*ingress // that are ours
 	// foreign are the routes that refer to objects in other namespaces, by namespace.
-	foreign map[string]map[cluster.Key]struct{}
+	foreign   map[string]map[cluster.Key]struct{}
+	upstreams upstreams
 	// attached is how many routes a listener took, and parts what each host is made of.
 	attached map[string]int32
 	parts    map[place]map[cluster.Ref]part
@@ -49,6 +55,7 @@ type Compiler struct {
 	// listeners are those that serve; ports are what has them.
 	listeners map[string]*table.Listener
 	ports     map[table.Socket]*port
+	table     *table.Table
 }
 
 // place is where a host is: the name of a listener, and a hostname.
@@ -90,6 +97,7 @@ func NewCompiler(cfg Config) *Compiler {
 		foreign: make(map[string]map[cluster.Key]struct{}), attached: make(map[string]int32),
 		parts: make(map[place]map[cluster.Ref]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
+		upstreams: upstreams{services: make(map[cluster.Key]*service)},
 	}
 }
 
@@ -100,8 +108,18 @@ type dirty struct {
 	listeners         map[string]struct{}
 }
 
-// Apply compiles what a change may have changed, and returns the Table.
-func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) *table.Table {
+// Output is what a change is compiled into.
+type Output struct {
+	// Table is the same as before if only endpoints changed.
+	Table *table.Table
+	// Endpoints are the addresses of the Upstreams that may have other ones than before; nil for those that no
+	// rule refers to any more.
+	Endpoints map[table.Upstream][]netip.AddrPort
+}
+
+// Apply compiles what a change may have changed.
+func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
+	c.upstreams.begin(v, changes.Everything, c.cfg.Node)
 	d := &dirty{
 		make(map[cluster.Key]struct{}), make(map[cluster.Key]struct{}),
 		make(map[place]struct{}), make(map[string]struct{}),
@@ -120,7 +138,14 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) *table.Table
 		c.putIngress(v, key, d)
 	}
 	c.buildHosts(d)
-	c.buildListeners(d)
+	if c.table == nil || len(d.listeners) > 0 {
+		c.buildListeners(d)
+		c.table = c.newTable()
+	}
+	return Output{c.table, c.upstreams.endpoints(v)}
+}
+
+func (c *Compiler) newTable() *table.Table {
 	ports := make(map[table.Socket]*table.Port, len(c.ports))
 	for s, p := range c.ports {
 		ports[s] = p.Port
@@ -153,6 +178,9 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 		case cluster.KindIngressClass:
 			addKeys(d.ingresses, none, cluster.Ingresses.All(v))
 		case cluster.KindService:
+			if !c.upstreams.replaced(v, ref.Key) {
+				continue // but its endpoints
+			}
 			of := cluster.ObjectRef{Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name}
 			addKeys(d.routes, none, slices.Values(cluster.RoutesByBackend.Get(v, of)))
 			addKeys(d.ingresses, none, slices.Values(cluster.IngressesByService.Get(v, ref.Key)))
@@ -210,6 +238,7 @@ func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
 		for _, namespace := range was.foreign {
 			delete(c.foreign[namespace], key)
 		}
+		c.upstreams.release(was.routes)
 		delete(c.routes, key)
 	}
 	r := cluster.HTTPRoutes.Get(v, key)
@@ -221,6 +250,7 @@ func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
 		return
 	}
 	c.routes[key] = made
+	c.upstreams.use(v, made.routes)
 	for _, a := range made.at {
 		c.attached[a.listener.name()]++
 		for _, hostname := range a.hostnames {
@@ -278,6 +308,9 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		if was.rest != nil {
 			c.takeParts(ref, ingresses, slices.Values([]string{noHost}), d)
 		}
+		for _, routes := range was.all() {
+			c.upstreams.release(routes)
+		}
 		delete(c.ingresses, key)
 	}
 	f := cluster.Ingresses.Get(v, key)
@@ -289,6 +322,9 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		return
 	}
 	c.ingresses[key] = made
+	for _, routes := range made.all() {
+		c.upstreams.use(v, routes)
+	}
 	for hostname, routes := range made.routes {
 		c.putPart(place{ingresses, hostname}, ref, part{f.Ingress.Age, routes, made.rest}, d)
 	}

@@ -17,7 +17,7 @@ import (
 
 // testConfig is the Config of tests. Gateways whose name begins with "own" have an address.
 var testConfig = Config{
-	GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress",
+	GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Node: "n1",
 	Addresses: func(gateway cluster.Key) []netip.Addr {
 		if strings.HasPrefix(gateway.Name, "own") {
 			return []netip.Addr{netip.MustParseAddr("192.0.2." + gateway.Name[3:])}
@@ -39,10 +39,10 @@ func newStore(objects ...cluster.Object) *cluster.Store {
 }
 
 // compileAll compiles all that is in a Store.
-func compileAll(store *cluster.Store) (c *Compiler, t *table.Table) {
+func compileAll(store *cluster.Store) (c *Compiler, made Output) {
 	c = NewCompiler(testConfig)
-	store.View(func(v *cluster.View) { t = c.Apply(v, &cluster.Changes{Everything: true}) })
-	return c, t
+	store.View(func(v *cluster.View) { made = c.Apply(v, &cluster.Changes{Everything: true}) })
+	return c, made
 }
 
 // hostTexts returns what c has at each listener and hostname.
@@ -94,7 +94,7 @@ func TestChangesEqualScratch(t *testing.T) {
 			w := &world{Rand: rand.New(rand.NewPCG(seed, 1))}
 			store := newStore(w.classes()...)
 			feed := store.Subscribe()
-			c := NewCompiler(testConfig)
+			c, endpoints := NewCompiler(testConfig), make(map[table.Upstream][]netip.AddrPort)
 			for i := range changes {
 				store.Update(func(tx *cluster.Tx) {
 					for range 1 + w.IntN(4) {
@@ -102,9 +102,18 @@ func TestChangesEqualScratch(t *testing.T) {
 					}
 				})
 				changed := feed.Pending()
-				var got *table.Table
-				store.View(func(v *cluster.View) { got = c.Apply(v, &changed) })
-				scratch, want := compileAll(store)
+				var made Output
+				store.View(func(v *cluster.View) { made = c.Apply(v, &changed) })
+				scratch, from := compileAll(store)
+				got, want := made.Table, from.Table
+				for up, addrs := range made.Endpoints {
+					if endpoints[up] = addrs; addrs == nil {
+						delete(endpoints, up)
+					}
+				}
+				if diff := cmp.Diff(from.Endpoints, endpoints, byValue); diff != "" {
+					t.Fatalf("change %d, %v: endpoints (-scratch +changes):\n%s", i, changed.Objects, diff)
+				}
 				if diff := cmp.Diff(hostTexts(scratch), hostTexts(c)); diff != "" {
 					t.Fatalf("change %d, %v: hosts (-scratch +changes):\n%s", i, changed.Objects, diff)
 				}
@@ -124,6 +133,9 @@ func TestChangesEqualScratch(t *testing.T) {
 		})
 	}
 }
+
+// byValue compares addresses.
+var byValue = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
 func sockets(t *table.Table) []table.Socket {
 	return slices.SortedFunc(t.Sockets(), func(a, b table.Socket) int {
@@ -164,7 +176,10 @@ func (w *world) hostname() string {
 // change puts or deletes an object.
 func (w *world) change(tx *cluster.Tx) {
 	var o cluster.Object
-	switch w.IntN(12) {
+	switch w.IntN(15) {
+	case 11:
+		tx.Put(&cluster.Node{Name: testConfig.Node, Zone: w.of("z1", "z2")})
+		return
 	case 0:
 		o = &cluster.Namespace{Name: w.namespace(), Labels: map[string]string{"team": w.of("a", "b")}}
 		tx.Put(o)
@@ -192,6 +207,8 @@ func (w *world) change(tx *cluster.Tx) {
 		}
 	case 7, 8:
 		o = w.ingress()
+	case 9, 10:
+		o = w.slice()
 	default:
 		o = w.route()
 	}
@@ -346,13 +363,13 @@ func TestHostsShared(t *testing.T) {
 	feed.Pending()
 	store.Update(func(tx *cluster.Tx) { tx.Put(route(7, "/x")) })
 	changes := feed.Pending()
-	var after *table.Table
+	var after Output
 	store.View(func(v *cluster.View) { after = c.Apply(v, &changes) })
 	at := table.Socket{Port: 80}
 	for i := range 100 {
 		name := fmt.Sprintf("h%d.test", i)
-		_, was := before.Port(at).Host(name)
-		_, is := after.Port(at).Host(name)
+		_, was := before.Table.Port(at).Host(name)
+		_, is := after.Table.Port(at).Host(name)
 		if (was == is) != (i != 7) {
 			t.Errorf("%s: the same host: %t, want %t", name, was == is, i != 7)
 		}
@@ -360,4 +377,26 @@ func TestHostsShared(t *testing.T) {
 	if got := c.Verdicts().Gateways[cluster.Key{Namespace: "a", Name: "g"}].Listeners[0].AttachedRoutes; got != 100 {
 		t.Errorf("%d attached routes, want 100", got)
 	}
+}
+
+// slice is one of a Service, whose endpoints are in some state and place.
+func (w *world) slice() *cluster.EndpointSlice {
+	s := &cluster.EndpointSlice{
+		Key: w.key("s1-a", "s1-b", "s2-a"), AddressType: cluster.IPv4, Spec: new(cluster.SliceSpec),
+		Ports: []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 8000 + uint16(w.IntN(2))}},
+	}
+	s.Service = s.Name[:2]
+	for i := range w.IntN(4) {
+		terminating := w.IntN(4) == 0
+		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
+			Addr: netip.AddrFrom4([4]byte{10, 0, byte(w.IntN(2)), byte(i)}), Ready: !terminating && w.IntN(4) > 0,
+			Serving: w.IntN(4) > 0, Terminating: terminating,
+		})
+		place := cluster.Place{Node: w.of("n1", "n2")}
+		if w.IntN(3) > 0 {
+			place.Hints = &cluster.Hints{Zones: []string{w.of("z1", "z2")}}
+		}
+		s.Spec.Places = append(s.Spec.Places, place)
+	}
+	return s
 }

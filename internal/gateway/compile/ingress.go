@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -17,6 +18,20 @@ type ingress struct {
 	IngressVerdict
 }
 
+// all yields all routes, by host.
+func (i *ingress) all() iter.Seq2[string, []table.Route] {
+	return func(yield func(string, []table.Route) bool) {
+		if i.rest != nil && !yield(noHost, []table.Route{{Rule: i.rest}}) {
+			return
+		}
+		for host, routes := range i.routes {
+			if !yield(host, routes) {
+				return
+			}
+		}
+	}
+}
+
 // serves reports whether an Ingress is ours: its class has our controller (IngressSpec.ingressClassName;
 // the annotation kubernetes.io/ingress.class is the older way). problem is why that cannot be said.
 func (c *Config) serves(v *cluster.View, i *cluster.IngressSpec) (ours bool, problem *Problem) {
@@ -24,9 +39,13 @@ func (c *Config) serves(v *cluster.View, i *cluster.IngressSpec) (ours bool, pro
 	if name == "" {
 		name = i.OldClass
 	}
-	if name != "" {
+	unclassed := c.Unclassed && v.Len(cluster.KindIngressClass) == 0
+	if name != "" && !unclassed {
 		class := cluster.IngressClasses.Get(v, cluster.Key{Name: name})
 		return class != nil && class.Controller == c.IngressController, nil
+	}
+	if unclassed {
+		return true, nil
 	}
 	var found []*cluster.IngressClass
 	for class := range cluster.IngressClasses.All(v) {

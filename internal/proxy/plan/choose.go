@@ -103,23 +103,11 @@ func choose(all []endpoint, node *Node) (c choice) {
 	return c
 }
 
-// hinted returns the endpoints whose hints are for the node: if all of them have hints for
-// nodes and one is for this node, then those; otherwise likewise for its zone; otherwise all.
-// by is why the others are left out; empty if none is.
+// hinted returns the endpoints that clients on the node are to use, and why the others are left out; empty
+// if none is.
 func hinted(ready []endpoint, node *Node) (found []endpoint, by Unused) {
-	of := func(hints func(*endpoint) []string, name string) []endpoint {
-		if name == "" || slices.ContainsFunc(ready, func(e endpoint) bool { return len(hints(&e)) == 0 }) {
-			return nil
-		}
-		return filter(ready, func(e *endpoint) bool { return slices.Contains(hints(e), name) })
-	}
-	if found := of(func(e *endpoint) []string { return e.place.HintNodes() }, node.Name); len(found) > 0 {
-		return found, OtherNode
-	}
-	if found := of(func(e *endpoint) []string { return e.place.HintZones() }, node.Zone); len(found) > 0 {
-		return found, OtherZone
-	}
-	return ready, ""
+	found, near := cluster.Nearest(ready, func(e *endpoint) *cluster.Place { return e.place }, node.Name, node.Zone)
+	return found, map[cluster.Nearness]Unused{cluster.SameNode: OtherNode, cluster.SameZone: OtherZone}[near]
 }
 
 // filter returns those of all to keep; all itself if these are all.

@@ -1,0 +1,195 @@
+package compile
+
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// upstreams are the Service ports that rules refer to.
+type upstreams struct {
+	node, zone string // where the gateway is
+	services   map[cluster.Key]*service
+	// dirty are Services whose endpoints may have changed; gone are ports that no rule refers to any more.
+	dirty map[cluster.Key]struct{}
+	gone  map[table.Upstream]struct{}
+}
+
+// service is a Service that rules refer to.
+type service struct {
+	object *cluster.Service // nil if it does not exist
+	// users are how many rules refer to each port.
+	users map[table.Upstream]int
+}
+
+// begin begins a change. With everything, or if the gateway has another zone than before, all endpoints may
+// have changed.
+func (u *upstreams) begin(v *cluster.View, everything bool, node string) {
+	u.dirty, u.gone = make(map[cluster.Key]struct{}), make(map[table.Upstream]struct{})
+	zone := ""
+	if n := v.Node(node); n != nil {
+		zone = n.Zone
+	}
+	if everything || zone != u.zone {
+		for key, s := range u.services {
+			if everything {
+				s.object = v.Service(key)
+			}
+			u.dirty[key] = struct{}{}
+		}
+	}
+	u.node, u.zone = node, zone
+}
+
+// replaced notes a change of a Service or of its endpoints, and reports whether it is one that rules must be
+// compiled again for.
+func (u *upstreams) replaced(v *cluster.View, key cluster.Key) bool {
+	s := u.services[key]
+	if s == nil {
+		return true // to rules it may be one that did not exist
+	}
+	u.dirty[key] = struct{}{}
+	was := s.object
+	s.object = v.Service(key)
+	return s.object != was
+}
+
+// use notes that rules refer to what their backends and mirrors are, and release that they do so no more.
+func (u *upstreams) use(v *cluster.View, routes []table.Route) {
+	eachUpstream(routes, func(up table.Upstream) {
+		key := cluster.Key{Namespace: up.Namespace, Name: up.Service}
+		s := u.services[key]
+		if s == nil {
+			s = &service{object: v.Service(key), users: make(map[table.Upstream]int)}
+			u.services[key] = s
+		}
+		s.users[up]++
+		u.dirty[key] = struct{}{}
+		delete(u.gone, up)
+	})
+}
+
+func (u *upstreams) release(routes []table.Route) {
+	eachUpstream(routes, func(up table.Upstream) {
+		key := cluster.Key{Namespace: up.Namespace, Name: up.Service}
+		s := u.services[key]
+		if s.users[up]--; s.users[up] > 0 {
+			return
+		}
+		u.gone[up] = struct{}{}
+		if delete(s.users, up); len(s.users) == 0 {
+			delete(u.services, key)
+		}
+	})
+}
+
+// eachUpstream calls a function for the upstreams of all rules.
+func eachUpstream(routes []table.Route, do func(table.Upstream)) {
+	var last *table.Rule
+	of := func(a *table.Actions) {
+		for i := range a.Mirrors {
+			do(a.Mirrors[i].Upstream)
+		}
+	}
+	for i := range routes {
+		rule := routes[i].Rule
+		if rule == last { // the rule's next match
+			continue
+		}
+		last = rule
+		of(&rule.Actions)
+		for n := range rule.Backends {
+			if b := &rule.Backends[n]; b.Upstream != (table.Upstream{}) {
+				do(b.Upstream)
+				of(&b.Actions)
+			}
+		}
+	}
+}
+
+// endpoints returns the addresses of those that may have changed, nil for those that are gone.
+func (u *upstreams) endpoints(v *cluster.View) map[table.Upstream][]netip.AddrPort {
+	made := make(map[table.Upstream][]netip.AddrPort)
+	for up := range u.gone {
+		made[up] = nil
+	}
+	for key := range u.dirty {
+		s := u.services[key]
+		if s == nil || s.object == nil {
+			continue
+		}
+		slicesOf := cluster.SlicesByService.Get(v, key)
+		for up := range s.users {
+			made[up] = u.of(s.object, slicesOf, up.Port)
+		}
+	}
+	return made
+}
+
+// endpoint is an endpoint of a port of a Service.
+type endpoint struct {
+	addr                        netip.AddrPort
+	ready, serving, terminating bool
+	place                       *cluster.Place
+}
+
+// noPlace is the place of endpoints whose slice has none.
+var noPlace cluster.Place
+
+// of returns the addresses of a port of a Service: of the Service's first family that has any, the ready ones
+// that are nearest, else those that serve while they terminate (KEP-1669).
+func (u *upstreams) of(s *cluster.Service, all []*cluster.EndpointSlice, number uint16) []netip.AddrPort {
+	found := []netip.AddrPort{} // not nil, which is no Upstream
+	n := slices.IndexFunc(s.Ports, func(p cluster.Port) bool { return p.Number == number && p.Protocol == cluster.TCP })
+	if n < 0 {
+		return found
+	}
+	families := []cluster.AddressType{cluster.IPv4, cluster.IPv6}
+	if s.Spec != nil && len(s.Spec.Families) > 0 && s.Spec.Families[0] == cluster.IPv6 {
+		slices.Reverse(families)
+	}
+	for _, family := range families {
+		endpoints := endpointsOf(all, family, s.Ports[n].Name)
+		usable := slices.DeleteFunc(slices.Clone(endpoints), func(e endpoint) bool { return !e.ready })
+		if len(usable) == 0 {
+			usable = slices.DeleteFunc(endpoints, func(e endpoint) bool { return !e.serving || !e.terminating })
+		} else {
+			usable, _ = cluster.Nearest(usable, func(e *endpoint) *cluster.Place { return e.place }, u.node, u.zone)
+		}
+		for i := range usable {
+			found = append(found, usable[i].addr)
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	slices.SortFunc(found, netip.AddrPort.Compare)
+	return slices.Compact(found)
+}
+
+// endpointsOf returns the endpoints of a TCP port in slices of a family.
+func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port string) (found []endpoint) {
+	for _, s := range all {
+		places := s.Places()
+		for _, p := range s.Ports {
+			if s.AddressType != family || p.Name != port || p.Protocol != cluster.TCP || p.Number == 0 {
+				continue
+			}
+			for i := range s.Endpoints {
+				e, place := &s.Endpoints[i], &noPlace
+				if places != nil {
+					place = &places[i]
+				}
+				if place.Additional {
+					continue
+				}
+				found = append(found, endpoint{
+					netip.AddrPortFrom(e.Addr, p.Number), e.Ready, e.Serving, e.Terminating, place,
+				})
+			}
+		}
+	}
+	return found
+}

@@ -141,6 +141,8 @@ var arrows = []arrow{
 	{"pod/app", "kube/manifest", "problems of manifests are findings"},
 	{"pod/app", "kube/source", "findings stand in files that were read"},
 
+	{"gateway/h1", "support/budget", "connections are accounted"},
+
 	{"node/hostnet", "support/nfnetlink", "the number of the last transaction"},
 	{"policy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},

@@ -1,0 +1,423 @@
+package h1
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
+)
+
+const (
+	// bufferSize is the size of the buffers that a connection has while it is not parked, one for what it
+	// receives and one for what it sends. That of a larger head grows.
+	bufferSize = 4 << 10
+	// holdFor is for how long a connection that waits for another request keeps its buffers and its
+	// goroutine, before it is parked.
+	holdFor = time.Second
+	// watchAfter is how long a Handler runs before the server looks whether the client is gone. Most end
+	// earlier.
+	watchAfter = 10 * time.Millisecond
+	// halfClosedFor is how long a Handler may go on after the client has closed its direction of the
+	// connection: it may wait for the response still, but it may be gone, too.
+	halfClosedFor = time.Second
+	// lingerFor is how long, and lingerMost how many octets are read after a response to a request of which
+	// not all was read, so that the client gets the response before it sees that the connection is closed
+	// (RFC 9112, section 9.6).
+	lingerFor  = time.Second
+	lingerMost = 256 << 10
+)
+
+// buffers are those of connections that are not parked.
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// errDone ends a connection without an answer: the client has closed it, or does not need it.
+var errDone = errors.New("done")
+
+// conn is a connection.
+//
+// It is in one of two states. Parked, it has a goroutine with a small stack and no buffers. Otherwise serve
+// runs, and in holds what was received and not used.
+type conn struct {
+	server *Server
+	rwc    net.Conn
+	remote string
+	base   context.Context // with the address of the listener
+
+	waits atomic.Int32 // what a parked connection waits for: one of the constants below
+	first [1]byte      // which ended the wait
+
+	buffer   *[bufferSize]byte // from buffers; nil if parked
+	in       []byte            // the buffer, or a larger one
+	r, w     int               // in[r:w] is not used yet
+	requests int
+	release  func() // ends budget.Use; nil while it is not busy
+
+	watch watch
+}
+
+func newConn(s *Server, rwc net.Conn) *conn {
+	return &conn{
+		server: s, rwc: rwc, remote: rwc.RemoteAddr().String(),
+		base: context.WithValue(context.Background(), http.LocalAddrContextKey, rwc.LocalAddr()),
+	}
+}
+
+// What a parked connection waits for.
+const (
+	nothing      = iota // it is not parked
+	firstRequest        // which may be on its way
+	furtherRequest
+)
+
+// wake ends the wait of a parked connection, as the server is draining.
+func (c *conn) wake() {
+	switch c.waits.Load() {
+	case firstRequest:
+		_ = c.rwc.SetReadDeadline(time.Now().Add(holdFor))
+	case furtherRequest:
+		_ = c.rwc.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// park waits for the first octet of a request and serves the connection from then on.
+func (c *conn) park() {
+	if c.requests == 0 {
+		c.waits.Store(firstRequest)
+	} else {
+		c.waits.Store(furtherRequest)
+	}
+	_ = c.rwc.SetReadDeadline(time.Now().Add(c.server.limits.IdleTimeout))
+	if c.server.draining.Load() { // after the deadline is set, which would undo that of wake
+		c.wake()
+	}
+	n, _ := c.rwc.Read(c.first[:])
+	c.waits.Store(nothing)
+	if n == 0 {
+		c.close()
+		return
+	}
+	c.buffer = buffers.Get().(*[bufferSize]byte)
+	c.in = c.buffer[:]
+	c.in[0], c.r, c.w = c.first[0], 0, 1
+	c.serve()
+}
+
+// serve serves requests until the connection ends or is parked.
+func (c *conn) serve() {
+	for {
+		if c.r == c.w && !c.hold() {
+			return
+		}
+		req, f, err := c.readHead()
+		if err != nil {
+			c.refuse(err)
+			return
+		}
+		if c.release == nil {
+			c.release = budget.Use(c.rwc)
+		}
+		c.requests++
+		if !c.exchange(req, f) {
+			return
+		}
+	}
+}
+
+// hold waits for a while for the next request. If none comes it parks the connection, or closes it, and
+// returns false.
+func (c *conn) hold() bool {
+	c.r, c.w = 0, 0
+	c.in = c.buffer[:]
+	idle := c.server.limits.IdleTimeout
+	_ = c.rwc.SetReadDeadline(time.Now().Add(min(holdFor, idle)))
+	n, err := c.rwc.Read(c.in)
+	if c.w = n; n > 0 {
+		return true
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) || idle <= holdFor || c.server.draining.Load() {
+		c.close()
+		return false
+	}
+	c.free()
+	go c.park() // this goroutine's stack has grown
+	return false
+}
+
+// free gives back what a parked connection does not need.
+func (c *conn) free() {
+	if c.buffer != nil {
+		buffers.Put(c.buffer)
+		c.buffer, c.in = nil, nil
+	}
+	if c.release != nil {
+		c.release()
+		c.release = nil
+	}
+}
+
+// close ends the connection.
+func (c *conn) close() {
+	c.rwc.Close()
+	c.free()
+	c.server.forget(c)
+}
+
+// linger closes the connection when the client has had time to receive the response.
+func (c *conn) linger() {
+	if closeWrite(c.rwc) == nil {
+		_ = c.rwc.SetReadDeadline(time.Now().Add(lingerFor))
+		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(c.rwc, lingerMost), c.in)
+	}
+	c.close()
+}
+
+// fill reads more into the buffer. It returns io.ErrShortBuffer if that has no room.
+func (c *conn) fill() error {
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+	}
+	if c.w == len(c.in) {
+		if c.r == 0 {
+			return io.ErrShortBuffer
+		}
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+	}
+	n, err := c.rwc.Read(c.in[c.w:])
+	c.w += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		return io.ErrNoProgress
+	}
+	return err
+}
+
+// grow makes the buffer larger, but not larger than size.
+func (c *conn) grow(size int) {
+	in := make([]byte, max(len(c.in), min(2*len(c.in), size)))
+	c.w = copy(in, c.in[c.r:c.w])
+	c.in, c.r = in, 0
+}
+
+// readHead reads the head of a request. Its error is a *refusal, errPreface, errDone, or the
+// connection's.
+func (c *conn) readHead() (*http.Request, framing, error) {
+	lim := &c.server.limits
+	timed, skipped := false, false
+	section := section{}
+	for {
+		if !skipped && bytes.HasPrefix(c.in[c.r:c.w], []byte("\r\n")) {
+			skipped = true // section 2.2: an empty line before a request
+			c.r += 2
+		}
+		if c.r < c.w && !tokenOctets[c.in[c.r]] && (c.in[c.r] != '\r' || skipped) {
+			return nil, framing{}, errMethod
+		}
+		end, err := section.find(c.in[c.r:c.w])
+		if err != nil {
+			return nil, framing{}, err
+		}
+		if end > lim.Head || end == 0 && c.w-c.r > lim.Head {
+			return nil, framing{}, section.tooLarge()
+		}
+		if end > 0 {
+			head := c.in[c.r : c.r+end]
+			c.r += end
+			return parseHead(head, lim)
+		}
+		if !timed { // else all of it came at once
+			timed = true
+			_ = c.rwc.SetReadDeadline(time.Now().Add(lim.HeadTimeout))
+		}
+		if err := c.fill(); errors.Is(err, io.ErrShortBuffer) {
+			c.grow(lim.Head + 1)
+		} else if err != nil && c.r == c.w {
+			return nil, framing{}, errDone
+		} else if err != nil {
+			return nil, framing{}, headError(err)
+		}
+	}
+}
+
+// headError is the error of reading a head.
+func headError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errHeadTimeout
+	}
+	return errDone
+}
+
+// refuse answers what is no request that the Handler may get, and closes the connection. If it is the
+// preface of HTTP/2 it hands the connection over.
+func (c *conn) refuse(err error) {
+	if errors.Is(err, errPreface) && c.server.http2 != nil && c.requests == 0 {
+		c.handOver()
+		return
+	}
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		_ = c.rwc.SetWriteDeadline(time.Now().Add(lingerFor))
+		_, err := c.rwc.Write(refused.response())
+		if err == nil {
+			c.linger()
+			return
+		}
+	}
+	c.close()
+}
+
+// handOver gives the connection to the server of HTTP/2.
+func (c *conn) handOver() {
+	_ = c.rwc.SetDeadline(time.Time{})
+	c.r = 0 // the preface is what came first
+	made := &preread{Conn: c.rwc, rest: bytes.Clone(c.in[:c.w])}
+	budget.Use(c.rwc) // until it is closed
+	c.server.forget(c)
+	c.server.http2.give(made)
+	c.free()
+}
+
+// hijack ends what the server does with the connection, and returns it.
+func (c *conn) hijack(b *body) net.Conn {
+	if b != nil {
+		b.stop()
+	}
+	c.watch.stop(c)
+	conn := c.rwc
+	if c.r < c.w {
+		conn = &preread{Conn: c.rwc, rest: bytes.Clone(c.in[c.r:c.w])}
+	}
+	_ = c.rwc.SetDeadline(time.Time{})
+	c.release = nil // it stays busy until it is closed
+	c.free()
+	c.server.forget(c)
+	return conn
+}
+
+// exchange has the Handler answer a request. It reports whether the connection can have another.
+func (c *conn) exchange(req *http.Request, f framing) bool {
+	ctx, cancel := context.WithCancel(c.base)
+	defer cancel()
+	req = req.WithContext(ctx)
+	req.RemoteAddr = c.remote
+	res := newResponse(c, req, cancel)
+	var b *body
+	if f.length == 0 {
+		req.Body = http.NoBody
+		c.watch.start(c, cancel)
+	} else {
+		b = &body{c: c, req: req, res: res, cancel: cancel, remain: max(f.length, 0), chunked: f.length < 0}
+		b.waits.Store(f.expect)
+		res.body, req.Body = b, b
+	}
+	aborted := c.handle(res, req)
+	if b != nil {
+		b.stop()
+	}
+	c.watch.stop(c)
+	defer res.free()
+	switch refused := b.refused(); {
+	case res.isTaken():
+		return false
+	case aborted && refused != nil && res.discard():
+		c.refuse(refused)
+		return false
+	case aborted || res.finish() != nil:
+		c.close()
+		return false
+	case res.last || b != nil && !b.discard():
+		c.linger()
+		return false
+	}
+	return true
+}
+
+// handle calls the Handler, and reports whether it panicked.
+func (c *conn) handle(res *response, req *http.Request) (aborted bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			aborted = true
+			if v != http.ErrAbortHandler { //nolint:errorlint // a panic's value
+				c.server.log.Error("handler panicked", "panic", v, "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	c.server.Handler.ServeHTTP(res, req)
+	return false
+}
+
+// watch looks whether the client of a request is gone, once its body was read. What it reads meanwhile are
+// further requests.
+type watch struct {
+	started   bool
+	timer     *time.Timer
+	interrupt atomic.Bool
+	cancel    context.CancelFunc
+	ended     bool          // the client has closed its direction
+	done      chan struct{} // has one when run ended
+	grace     *time.Timer   // since the client's direction is closed; nil before
+}
+
+// start has the context of a request be canceled when the client is gone. The buffer of the connection is
+// in use until stop.
+func (w *watch) start(c *conn, cancel context.CancelFunc) {
+	if w.started {
+		return
+	}
+	w.started, w.cancel = true, cancel
+	w.interrupt.Store(false)
+	if w.timer == nil {
+		w.done = make(chan struct{}, 1)
+		w.timer = time.AfterFunc(watchAfter, func() { w.run(c) })
+		return
+	}
+	w.timer.Reset(watchAfter)
+}
+
+// stop ends what start began.
+func (w *watch) stop(c *conn) {
+	if !w.started {
+		return
+	}
+	w.started = false
+	if w.timer.Stop() {
+		return
+	}
+	w.interrupt.Store(true)
+	_ = c.rwc.SetReadDeadline(time.Unix(1, 0))
+	<-w.done
+	if w.grace != nil {
+		w.grace.Stop()
+	}
+}
+
+// run reads until the buffer is full, the client is gone, or stop is called.
+func (w *watch) run(c *conn) {
+	defer func() { w.done <- struct{}{} }()
+	_ = c.rwc.SetReadDeadline(time.Time{})
+	for !w.ended && !w.interrupt.Load() { // after the deadline is set, which would undo that of stop
+		switch err := c.fill(); {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.ErrShortBuffer):
+			return
+		case errors.Is(err, io.EOF):
+			w.ended = true
+		default:
+			w.cancel()
+			return
+		}
+	}
+	if w.ended {
+		w.grace = time.AfterFunc(halfClosedFor, w.cancel)
+	}
+}

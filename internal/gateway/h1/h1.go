@@ -1,0 +1,243 @@
+// Package h1 serves HTTP/1.1 to an http.Handler (RFC 9112). It is strict where recipients that read a
+// message differently could be made to see requests that others do not: what is not in the grammar is
+// refused, and the connection closed.
+//
+//	accept ──► conn.go: waits ──► head.go: *http.Request ──► Handler ──► response.go ──► client
+//	                                       body.go: its body ◄─┘
+//	           handover.go: connections that become another protocol's
+//
+// It differs from package net/http where a gateway must: a request that must be refused is never given to
+// the Handler; the context ends when the body of a request breaks off or is malformed; and no Content-Type
+// is guessed. A connection that waits holds no buffer.
+package h1
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
+)
+
+// Limits bound what a client can make the server hold. Of fields that are zero the default holds.
+type Limits struct {
+	// Head is how many octets the request line and the fields may have; with more the answer is 431.
+	// The default is 16 KiB.
+	Head int
+	// Target is how many octets the request-target may have; with more the answer is 414. The default is
+	// 8 KiB.
+	Target int
+	// Fields is how many field lines a head may have; with more the answer is 431. The default is 128.
+	Fields int
+	// HeadTimeout is how long a head may take from its first octet; then the answer is 408. The default
+	// is 10 s.
+	HeadTimeout time.Duration
+	// IdleTimeout is how long a connection may wait for a request. The default is 2 min.
+	IdleTimeout time.Duration
+	// Rate is the least octets per second at which a client must send a body and take a response, after
+	// Grace. Only the time counts that the server waits for the client. The defaults are 240 and 20 s.
+	Rate  int
+	Grace time.Duration
+	// Discard is how many octets of a body that the Handler has not read are read, so that the connection
+	// can be used for another request. The default is 64 KiB.
+	Discard int64
+}
+
+// withDefaults returns the limits with the defaults for fields that are zero.
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Head:        cmp.Or(l.Head, 16<<10),
+		Target:      cmp.Or(l.Target, 8<<10),
+		Fields:      cmp.Or(l.Fields, 128),
+		HeadTimeout: cmp.Or(l.HeadTimeout, 10*time.Second),
+		IdleTimeout: cmp.Or(l.IdleTimeout, 2*time.Minute),
+		Rate:        cmp.Or(l.Rate, 240),
+		Grace:       cmp.Or(l.Grace, 20*time.Second),
+		Discard:     cmp.Or(l.Discard, 64<<10),
+	}
+}
+
+// within returns how long a client may take for n octets.
+func (l *Limits) within(n int64) time.Duration {
+	return l.Grace + time.Duration(n)*time.Second/time.Duration(l.Rate)
+}
+
+// Server serves connections. Its fields must not change after Serve is called.
+type Server struct {
+	// Handler gets the requests. As with http.Server the body of a request is never nil, the context has
+	// http.LocalAddrContextKey, and the ResponseWriter is an http.Flusher and http.Hijacker. A Handler that
+	// panics with http.ErrAbortHandler closes the connection.
+	Handler http.Handler
+	Limits  Limits
+	// Connections accounts the connections; nil for no limit. One is busy in it (budget.Use) from its
+	// first request until it has waited for another for a second.
+	Connections *budget.Account
+	// HTTP2 serves connections that begin with the preface of HTTP/2 (RFC 9113, section 3.3); its
+	// Protocols must have UnencryptedHTTP2. If it is nil they are refused.
+	HTTP2 *http.Server
+	Log   *slog.Logger // nil for none
+
+	begin    sync.Once
+	limits   Limits // with the defaults
+	log      *slog.Logger
+	http2    *handover // nil without HTTP2
+	draining atomic.Bool
+	date     atomic.Pointer[stamp]
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	ended     chan struct{} // closed when draining and without connections; nil before Shutdown
+}
+
+// Serve accepts connections until Shutdown or Close is called, and then returns nil. It returns an error
+// if the listener fails for good. It may be called for several listeners.
+func (s *Server) Serve(l net.Listener) error {
+	s.begin.Do(s.start)
+	if s.Connections != nil {
+		l = s.Connections.Listener(l)
+	}
+	s.mu.Lock()
+	if s.draining.Load() {
+		s.mu.Unlock()
+		return l.Close()
+	}
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+		l.Close()
+	}()
+	var pause time.Duration
+	for {
+		rwc, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.open(rwc)
+		case s.draining.Load():
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // no descriptors or no memory are left, or the client is gone already
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.log.Warn("accept a connection", "error", err, "pause", pause)
+			time.Sleep(pause)
+		}
+	}
+}
+
+// start prepares the server before its first listener.
+func (s *Server) start() {
+	s.limits = s.Limits.withDefaults()
+	if s.log = s.Log; s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = make(map[net.Listener]struct{})
+	s.conns = make(map[*conn]struct{})
+	if s.HTTP2 != nil {
+		s.http2 = newHandover()
+		go func() { _ = s.HTTP2.Serve(s.http2) }() // ends with the Server
+	}
+}
+
+// open begins to serve a connection.
+func (s *Server) open(rwc net.Conn) {
+	c := newConn(s, rwc)
+	s.mu.Lock()
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	go c.park()
+}
+
+// forget removes a connection that has ended, or become another protocol's.
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.end()
+}
+
+// end ends Shutdown if there are no connections. The caller holds the lock.
+func (s *Server) end() {
+	if s.ended != nil && len(s.conns) == 0 {
+		close(s.ended)
+		s.ended = nil
+	}
+}
+
+// Shutdown closes the listeners and the connections that have waited for a request for a second. On others
+// it lets the requests end, with "Connection: close". It returns when there are none, or ctx's error when
+// that is done. Hijacked connections are their owners'.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.begin.Do(s.start)
+	s.mu.Lock()
+	s.draining.Store(true)
+	for l := range s.listeners {
+		l.Close()
+	}
+	if s.ended == nil {
+		s.ended = make(chan struct{})
+	}
+	ended := s.ended
+	s.end()
+	for c := range s.conns {
+		c.wake()
+	}
+	s.mu.Unlock()
+	var err error
+	if s.HTTP2 != nil {
+		err = s.HTTP2.Shutdown(ctx)
+	}
+	select {
+	case <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stamp is a time as the field Date has it.
+type stamp struct {
+	second int64 // since 1970
+	text   string
+}
+
+// now returns the present time for the field Date.
+func (s *Server) now() string {
+	now := time.Now()
+	if d := s.date.Load(); d != nil && d.second == now.Unix() {
+		return d.text
+	}
+	d := &stamp{now.Unix(), now.UTC().Format(http.TimeFormat)}
+	s.date.Store(d)
+	return d.text
+}
+
+// Close closes the listeners and all connections but the hijacked ones.
+func (s *Server) Close() error {
+	s.begin.Do(s.start)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining.Store(true)
+	for l := range s.listeners {
+		l.Close()
+	}
+	for c := range s.conns {
+		c.rwc.Close()
+	}
+	if s.HTTP2 != nil {
+		return s.HTTP2.Close()
+	}
+	return nil
+}

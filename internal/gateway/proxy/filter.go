@@ -19,6 +19,10 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	x := exchangeOf(pr.In)
 	p.forwarded(pr)
 	out := pr.Out
+	if carriesRequests(out.Header.Get("Upgrade")) {
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+	}
 	out.URL.Scheme = "http"
 	setPath(out.URL, x.path)
 	for _, a := range []*table.Actions{&x.Rule.Actions, &x.backend.Actions} {
@@ -34,6 +38,18 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // so that the transport adds none
 	}
+}
+
+// carriesRequests reports whether one of the protocols in an Upgrade field is HTTP in another version, or
+// below TLS (RFC 2817). An upstream that changed to it would get requests that no rule was found for.
+func carriesRequests(upgrade string) bool {
+	for protocol := range strings.SplitSeq(strings.ToLower(upgrade), ",") {
+		switch name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/"); name {
+		case "h2c", "h2", "h3", "http", "https", "tls":
+			return true
+		}
+	}
+	return false
 }
 
 // forwarded sets X-Forwarded-For, -Host and -Proto. Those of clients that are not trusted are replaced.

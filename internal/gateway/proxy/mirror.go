@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httputil"
+	"strings"
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/table"
@@ -44,7 +46,7 @@ func (p *Proxy) mirror(r *http.Request, x *exchange) {
 		select {
 		case p.mirrors <- struct{}{}:
 			go func() {
-				p.send(m.Upstream, copyOf(r, x, content))
+				p.send(m.Upstream, p.copyOf(r, x, content))
 				<-p.mirrors
 			}()
 		default:
@@ -58,22 +60,30 @@ type readCloser struct {
 }
 
 // copyOf returns a copy of a request that does not end with it.
-func copyOf(r *http.Request, x *exchange, content []byte) *http.Request {
+func (p *Proxy) copyOf(r *http.Request, x *exchange, content []byte) *http.Request {
 	made := r.Clone(context.WithoutCancel(r.Context()))
 	made.Body = io.NopCloser(bytes.NewReader(content))
 	made.RequestURI = ""
 	made.URL.Scheme = "http"
 	setPath(made.URL, x.path)
-	for _, name := range hopByHop {
+	for _, options := range r.Header["Connection"] {
+		for name := range strings.SplitSeq(options, ",") {
+			made.Header.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range notCopied {
 		made.Header.Del(name)
 	}
+	p.forwarded(&httputil.ProxyRequest{In: r, Out: made})
 	change(made.Header, x.Rule.Actions.Request)
 	return made
 }
 
-// hopByHop are the fields that are for one connection only (RFC 9110, section 7.6.1).
-var hopByHop = []string{
+// notCopied are fields that are for one connection only (RFC 9110, section 7.6.1), and those that only
+// trusted clients may set.
+var notCopied = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
 }
 
 // send sends a request to an endpoint, and ignores the answer.

@@ -484,7 +484,8 @@ func TestMirror(t *testing.T) {
 	copies := make(chan string, 10)
 	copied := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		copies <- r.Method + " " + r.RequestURI + " " + r.Host + " " + string(body)
+		copies <- r.Method + " " + r.RequestURI + " " + r.Host + " " + string(body) + fields(r.Header, "X-Secret", "Keep-Alive",
+			"Connection", "Upgrade", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto")
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	g.pools.Update(map[table.Upstream][]netip.AddrPort{web: {endpoint(t, echo)}, other: {copied}})
@@ -495,14 +496,15 @@ func TestMirror(t *testing.T) {
 		"PUT",
 		"/a?b=c",
 		"text",
-		"Host: shop.test",
+		"Host: shop.test", "Connection: X-Secret, upgrade", "Connection: x-forwarded-host", "Upgrade: x", "X-Secret: 1", "Keep-Alive: 1",
+		"Forwarded: for=1.2.3.4", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Proto: https",
 	); res.StatusCode != http.StatusOK ||
 		!strings.Contains(body, "body text") {
 		t.Errorf("PUT = %d %s", res.StatusCode, body)
 	}
 	select {
 	case got := <-copies:
-		if got != "PUT /a?b=c shop.test text" {
+		if want := "PUT /a?b=c shop.test text X-Forwarded-For: 127.0.0.1 X-Forwarded-Host: shop.test X-Forwarded-Proto: http"; got != want {
 			t.Errorf("the copy is %q", got)
 		}
 	case <-time.After(time.Minute):
@@ -512,6 +514,34 @@ func TestMirror(t *testing.T) {
 	case got := <-copies:
 		t.Errorf("a second copy: %q", got)
 	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// fields returns fields that a header has.
+func fields(h http.Header, names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		for _, value := range h[name] {
+			b.WriteString(" " + name + ": " + value)
+		}
+	}
+	return b.String()
+}
+
+// TestNoUpgrade: a client cannot have a tunnel to an upstream by a protocol that carries further requests.
+func TestNoUpgrade(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	g.web(endpoint(t, echo))
+	g.serve(to("/", table.Actions{}))
+	for upgrade, passes := range map[string]bool{
+		"h2c": false, "H2C": false, "websocket, h2c": false, "HTTP/2.0": false, "TLS/1.2": false, "h2c, ": false,
+		"websocket": true, "spdy/3": true,
+	} {
+		_, got := g.ask("GET", "/", "", "Connection: Upgrade, HTTP2-Settings", "Upgrade: "+upgrade, "Http2-Settings: AAMAAABk")
+		if strings.Contains(got, "Upgrade") != passes || strings.Contains(got, "Settings") {
+			t.Errorf("Upgrade: %s gave the upstream\n%s\nwant Upgrade %t", upgrade, got, passes)
+		}
 	}
 }
 

@@ -261,9 +261,12 @@ func headError(err error) error {
 // refuse answers what is no request that the Handler may get, and closes the connection. If it is the
 // preface of HTTP/2 it hands the connection over.
 func (c *conn) refuse(err error) {
-	if errors.Is(err, errPreface) && c.server.http2 != nil && c.requests == 0 {
-		c.handOver()
-		return
+	if errors.Is(err, errPreface) {
+		if c.server.http2 != nil && c.requests == 0 {
+			c.handOver()
+			return
+		}
+		err = errVersion
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		_ = c.rwc.SetWriteDeadline(time.Now().Add(lingerFor))

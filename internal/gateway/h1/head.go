@@ -248,7 +248,12 @@ func setFields(req *http.Request, text string, fields []field) (framing, error) 
 		case "Connection":
 			req.Close = req.Close || hasElement(value, "close")
 		case "Expect":
+			if expect != "" {
+				return framing{}, errExpect
+			}
 			expect = value
+		case "Content_length", "Transfer_encoding": // some backends take an underscore for a hyphen
+			return framing{}, errFieldName
 		}
 		if before := req.Header[name]; before != nil {
 			req.Header[name] = append(before, value)

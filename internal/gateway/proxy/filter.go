@@ -52,13 +52,20 @@ func carriesRequests(upgrade string) bool {
 	return false
 }
 
-// forwarded sets X-Forwarded-For, -Host and -Proto. Those of clients that are not trusted are replaced.
+// forwarded sets X-Forwarded-For, -Host and -Proto. Those of clients that are not trusted are replaced, in any form.
 func (p *Proxy) forwarded(pr *httputil.ProxyRequest) {
 	trusted := false
 	if at, err := netip.ParseAddrPort(pr.In.RemoteAddr); err == nil {
 		trusted = slices.ContainsFunc(p.cfg.Trusted, func(of netip.Prefix) bool { return of.Contains(at.Addr().Unmap()) })
 	}
 	names := []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+	for name := range pr.Out.Header {
+		// Some backends take an underscore for a hyphen.
+		if strings.Contains(name, "_") &&
+			slices.Contains(names, http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))) {
+			delete(pr.Out.Header, name)
+		}
+	}
 	if trusted {
 		for _, name := range names {
 			pr.Out.Header[name] = pr.In.Header[name]

@@ -238,6 +238,10 @@ func TestRequest(t *testing.T) {
 			to("/", table.Actions{}), "/", []string{"Host: shop.test", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Proto: https"},
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: shop.test", "X-Forwarded-Proto: http"},
 		},
+		"forged fields in another form are removed": { // some backends take an underscore for a hyphen
+			to("/", table.Actions{}), "/", []string{"Host: shop.test", "X_Forwarded_For: 1.2.3.4", "x-forwarded_host: b.test", "X_Other: 1"},
+			[]string{"-X_forwarded_for: 1.2.3.4", "-X-Forwarded_host: b.test", "X-Forwarded-For: 127.0.0.1", "X_other: 1"},
+		},
 		"fields of the connection stay": {
 			to("/", table.Actions{}), "/", []string{"Connection: X-Secret", "X-Secret: 1", "Keep-Alive: 1", "Te: trailers"},
 			[]string{"-X-Secret: 1", "-Keep-Alive: 1", "-Connection: X-Secret"},

@@ -220,6 +220,7 @@ func (c *conn) readHead() (*http.Request, framing, error) {
 		if !skipped && bytes.HasPrefix(c.in[c.r:c.w], []byte("\r\n")) {
 			skipped = true // section 2.2: an empty line before a request
 			c.r += 2
+			section.at = 0 // it may have seen CR
 		}
 		if c.r < c.w && !tokenOctets[c.in[c.r]] && (c.in[c.r] != '\r' || skipped) {
 			return nil, framing{}, errMethod

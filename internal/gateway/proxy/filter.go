@@ -61,8 +61,8 @@ func (p *Proxy) forwarded(pr *httputil.ProxyRequest) {
 	names := []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 	for name := range pr.Out.Header {
 		// Some backends take an underscore for a hyphen.
-		if strings.Contains(name, "_") &&
-			slices.Contains(names, http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))) {
+		hyphens := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		if hyphens != name && slices.Contains(names, hyphens) {
 			delete(pr.Out.Header, name)
 		}
 	}

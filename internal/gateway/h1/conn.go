@@ -59,7 +59,6 @@ type conn struct {
 	in       []byte            // the buffer, or a larger one
 	r, w     int               // in[r:w] is not used yet
 	requests int
-	release  func() // ends budget.Use; nil while it is not busy
 
 	watch watch
 }
@@ -122,13 +121,12 @@ func (c *conn) serve() {
 			c.refuse(err)
 			return
 		}
-		if c.release == nil {
-			c.release = budget.Use(c.rwc)
-		}
 		c.requests++
+		done := budget.Use(c.rwc)
 		if !c.exchange(req, f) {
-			return
+			return // it stays busy until it is closed, if it was hijacked
 		}
+		done()
 	}
 }
 
@@ -157,10 +155,6 @@ func (c *conn) free() {
 	if c.buffer != nil {
 		buffers.Put(c.buffer)
 		c.buffer, c.in = nil, nil
-	}
-	if c.release != nil {
-		c.release()
-		c.release = nil
 	}
 }
 
@@ -302,7 +296,6 @@ func (c *conn) hijack(b *body) net.Conn {
 		conn = &preread{Conn: c.rwc, rest: bytes.Clone(c.in[c.r:c.w])}
 	}
 	_ = c.rwc.SetDeadline(time.Time{})
-	c.release = nil // it stays busy until it is closed
 	c.free()
 	c.server.forget(c)
 	return conn

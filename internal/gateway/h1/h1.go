@@ -75,8 +75,8 @@ type Server struct {
 	// panics with http.ErrAbortHandler closes the connection.
 	Handler http.Handler
 	Limits  Limits
-	// Connections accounts the connections; nil for no limit. One is busy in it (budget.Use) from its
-	// first request until it has waited for another for a second.
+	// Connections accounts the connections; nil for no limit. One is busy in it (budget.Use) while it has a
+	// request.
 	Connections *budget.Account
 	// HTTP2 serves connections that begin with the preface of HTTP/2 (RFC 9113, section 3.3); its
 	// Protocols must have UnencryptedHTTP2. If it is nil they are refused.

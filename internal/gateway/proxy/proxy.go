@@ -1,7 +1,7 @@
 // Package proxy serves requests by a table: it finds the rule of each, applies its filters, and sends it
 // to an endpoint (RFC 9110, section 7.6; Gateway API v1, HTTPRoute).
 //
-//	http.Server ──► proxy.go:    the route of a request, or why there is none
+//	h1.Server   ──► proxy.go:    the route of a request, or why there is none
 //	                filter.go:   redirects, CORS, changes of heads and paths
 //	                attempt.go:  endpoints, one after the other until one answers
 //	                mirror.go:   copies

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
 	"portolan.dev/portolan/internal/gateway/table"
 )
@@ -48,13 +49,15 @@ func newGateway(t *testing.T, change func(*proxy.Config)) *gateway {
 		change(&cfg)
 	}
 	g.proxy = proxy.New(cfg)
-	s := httptest.NewServer(g.proxy)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	s := &h1.Server{Handler: g.proxy}
+	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() {
-		s.CloseClientConnections()
 		s.Close()
 		g.proxy.Close()
 	})
-	g.addr = netip.MustParseAddrPort(s.Listener.Addr().String())
+	g.addr = netip.MustParseAddrPort(l.Addr().String())
 	return g
 }
 

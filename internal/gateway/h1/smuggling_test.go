@@ -267,8 +267,9 @@ func (c *smuggling) run(t *testing.T, s shell, patience time.Duration) outcome {
 		Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: &table.Rule{Backends: []table.Backend{{Upstream: web, Weight: 1}}},
 	}})
 	listener := table.NewListener("all", "").WithHosts(map[string]*table.Host{"": all})
-	p.SetTable(table.New(map[table.Socket]*table.Port{{Port: addr.Port()}: table.NewPort([]*table.Listener{listener}, nil)}))
-	stop := s(front, p)
+	at := table.Socket{Port: addr.Port()}
+	p.SetTable(table.New(map[table.Socket]*table.Port{at: table.NewPort([]*table.Listener{listener}, nil)}))
+	stop := s(front, p.At(at))
 	defer func() { _ = stop() }()
 
 	conn, err := net.Dial("tcp", addr.String())

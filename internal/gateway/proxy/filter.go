@@ -133,10 +133,7 @@ func location(r *http.Request, x *exchange, by *table.Redirect) string {
 	if r.TLS != nil {
 		u.Scheme = "https"
 	}
-	_, port, _ := net.SplitHostPort(r.Host)
-	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && by.Scheme == "" {
-		_, port, _ = net.SplitHostPort(addr.String()) // the listener's
-	}
+	port := strconv.Itoa(int(x.at.Port))
 	if by.Scheme != "" {
 		u.Scheme, port = by.Scheme, "" // its well-known port
 	}

@@ -38,7 +38,10 @@ type Config struct {
 
 // Record is what became of a request.
 type Record struct {
-	Listener, Host, Method, Path string
+	// Request is as it came. It must not be changed, nor kept.
+	Request *http.Request
+	// Listener is empty if none served the host. Host and Path are normal.
+	Listener, Host, Path string
 	// Rule is nil if no route matched.
 	Rule *table.Rule
 	// Reason says why the proxy itself answered; empty if an upstream did.
@@ -46,6 +49,10 @@ type Record struct {
 	Upstream table.Upstream
 	Endpoint netip.AddrPort
 	Attempts int
+	// Status is that of the answer, 0 if there was none, and Sent how many octets of its body were sent.
+	Status   int
+	Sent     int64
+	Began    time.Time
 	Duration time.Duration
 }
 
@@ -64,7 +71,17 @@ const (
 	ClientGone  table.Reason = "client gone"
 )
 
-// Proxy is an http.Handler.
+// Known reports whether a reason is one of those above; others are of rules.
+func Known(r table.Reason) bool {
+	switch r {
+	case NoTable, NoListener, NoRoute, BadPath, NoBackend, NoEndpoint, Unreachable, TimedOut, Redirected, Preflight,
+		ClientGone:
+		return true
+	}
+	return false
+}
+
+// Proxy serves the requests of all listeners.
 type Proxy struct {
 	cfg     Config
 	table   atomic.Pointer[table.Table]
@@ -112,7 +129,8 @@ type exchange struct {
 	Record
 	route   *table.Route
 	backend *table.Backend
-	path    string // of the request, normal
+	path    string // of the request, normal and percent-encoded
+	at      table.Socket
 }
 
 // exchangeKey is the key of an exchange in a request's context.
@@ -123,20 +141,51 @@ func exchangeOf(r *http.Request) *exchange {
 	return x
 }
 
-// ServeHTTP implements http.Handler.
-func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
-	x := &exchange{Record: Record{Host: hostname(r.Host), Method: r.Method, Path: r.URL.Path}}
-	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+// At returns the handler of the requests that come to a socket.
+func (p *Proxy) At(at table.Socket) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := &exchange{Record: Record{Request: r, Host: hostname(r.Host), Path: r.URL.Path, Began: time.Now()}, at: at}
+		defer func() { // also if the answer is broken off, which is a panic
+			if x.Duration = time.Since(x.Began); p.cfg.Done != nil {
+				p.cfg.Done(&x.Record)
+			}
+		}()
+		p.exchange(&recorder{w, &x.Record}, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)), x)
+	})
+}
+
+// exchange answers a request.
+func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, x *exchange) {
 	if status, reason := p.find(x, r); status != 0 {
 		p.answer(w, x, status, reason)
 	} else {
 		p.serve(w, r, x)
 	}
-	if x.Duration = time.Since(began); p.cfg.Done != nil {
-		p.cfg.Done(&x.Record)
-	}
 }
+
+// recorder notes what is answered.
+type recorder struct {
+	http.ResponseWriter
+	record *Record
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.record.Status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *recorder) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.record.Sent += int64(n)
+	return n, err
+}
+
+// Unwrap returns the ResponseWriter for http.ResponseController.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // find finds the route of a request. If there is none it returns the status to answer with, and why.
 func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Reason) {
@@ -148,7 +197,7 @@ func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Rea
 	if x.path, err = table.Normalize(r.URL.EscapedPath()); err != nil {
 		return http.StatusBadRequest, BadPath
 	}
-	port := portOf(t, r)
+	port := t.Port(x.at)
 	if port == nil {
 		return http.StatusNotFound, NoListener
 	}
@@ -162,22 +211,6 @@ func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Rea
 	}
 	x.route, x.Rule = route, route.Rule
 	return route.Rule.Status, route.Rule.Reason
-}
-
-// portOf returns the port that a request came to.
-func portOf(t *table.Table, r *http.Request) *table.Port {
-	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
-		return nil
-	}
-	at, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return nil
-	}
-	if port := t.Port(table.Socket{Addr: at.Addr().Unmap(), Port: at.Port()}); port != nil {
-		return port
-	}
-	return t.Port(table.Socket{Port: at.Port()})
 }
 
 // hostname returns the name in a Host field, in lower case and without a port.

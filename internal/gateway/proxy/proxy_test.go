@@ -51,13 +51,13 @@ func newGateway(t *testing.T, change func(*proxy.Config)) *gateway {
 	g.proxy = proxy.New(cfg)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	s := &h1.Server{Handler: g.proxy}
+	g.addr = netip.MustParseAddrPort(l.Addr().String())
+	s := &h1.Server{Handler: g.proxy.At(table.Socket{Port: g.addr.Port()})}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Close()
 		g.proxy.Close()
 	})
-	g.addr = netip.MustParseAddrPort(l.Addr().String())
 	return g
 }
 

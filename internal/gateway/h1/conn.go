@@ -89,6 +89,13 @@ func (c *conn) wake() {
 
 // park waits for the first octet of a request and serves the connection from then on.
 func (c *conn) park() {
+	defer func() {
+		if v := recover(); v != nil { // a fault of this package, which must end no other connection
+			c.server.log.Error("serving a connection panicked", "panic", v, "stack", string(debug.Stack()))
+			c.rwc.Close()
+			c.server.forget(c)
+		}
+	}()
 	if c.requests == 0 {
 		c.waits.Store(firstRequest)
 	} else {
@@ -264,6 +271,9 @@ func (c *conn) refuse(err error) {
 		err = errVersion
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {
+		if c.server.Refused != nil {
+			c.server.Refused(Refusal{c.rwc.LocalAddr(), c.remote, refused.status, refused.reason})
+		}
 		_ = c.rwc.SetWriteDeadline(time.Now().Add(lingerFor))
 		_, err := c.rwc.Write(refused.response())
 		if err == nil {

@@ -68,6 +68,14 @@ func (l *Limits) within(n int64) time.Duration {
 	return l.Grace + time.Duration(n)*time.Second/time.Duration(l.Rate)
 }
 
+// Refusal is a request that is refused.
+type Refusal struct {
+	Local  net.Addr
+	Remote string // address and port
+	Status int    // of the answer
+	Reason string
+}
+
 // Server serves connections. Its fields must not change after Serve is called.
 type Server struct {
 	// Handler gets the requests. As with http.Server the body of a request is never nil, the context has
@@ -81,7 +89,10 @@ type Server struct {
 	// HTTP2 serves connections that begin with the preface of HTTP/2 (RFC 9113, section 3.3); its
 	// Protocols must have UnencryptedHTTP2. If it is nil they are refused.
 	HTTP2 *http.Server
-	Log   *slog.Logger // nil for none
+	// Refused is called for each request that is refused; nil for none. The Handler gets those of which only the
+	// body is invalid, with an error of Read.
+	Refused func(Refusal)
+	Log     *slog.Logger // nil for none
 
 	begin    sync.Once
 	limits   Limits // with the defaults

@@ -209,6 +209,7 @@ func TestResponses(t *testing.T) {
 			"3\r\nabc\r\n0\r\nA: 1\r\nB: 2\r\nC: 3\r\n\r\n"},
 		"fields that would be several": {"", func(w http.ResponseWriter, _ *http.Request) {
 			header(w, "A", "x\r\nB: y\x00", "C\r\nD", "e", "Transfer-Encoding", "gzip", "Content-Length", "x")
+			w.Header()["content-length"], w.Header()["transfer-encoding"] = []string{"5"}, []string{"chunked"}
 		}, "HTTP/1.1 200 OK\r\nA: x  B: y \r\nDate: now\r\nContent-Length: 0\r\n\r\n"},
 		"the Handler closes": {"", func(w http.ResponseWriter, _ *http.Request) {
 			header(w, "Connection", "close")
@@ -276,6 +277,29 @@ func TestContinue(t *testing.T) {
 		t.Errorf("got %d, close %t, want 413 and close", res.StatusCode, res.Close)
 	}
 	c.closed()
+}
+
+// TestRefused reports what is refused.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	refusals := make(chan h1.Refusal, 9)
+	addr := serve(t, &h1.Server{
+		Handler: http.HandlerFunc(echo),
+		Refused: func(r h1.Refusal) { refusals <- r },
+	})
+	for send, want := range map[string]string{
+		"GET / HTTP/1.1\n\n": "no Host",
+		"POST / HTTP/1.1\nHost: a.test\nTransfer-Encoding: chunked\n\nx\n": "invalid size of a chunk",
+	} {
+		c := dial(t, addr)
+		c.send(send)
+		res, body := c.response("GET")
+		got := <-refusals
+		if got.Reason != want || got.Status != http.StatusBadRequest || got.Remote != c.LocalAddr().String() ||
+			got.Local.String() != addr || res.StatusCode != got.Status || body != want+"\n" {
+			t.Errorf("%q = %d %q, %+v, want %s", send, res.StatusCode, body, got, want)
+		}
+	}
 }
 
 // TestUnread: a body that the Handler does not read is no request.

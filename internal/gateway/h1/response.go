@@ -198,9 +198,12 @@ func (w *response) putFields(as coding) {
 	dated := w.status == 0
 	for _, name := range names {
 		switch {
-		case name == "Transfer-Encoding", strings.HasPrefix(name, http.TrailerPrefix), !isToken(name):
+		case strings.EqualFold(name, "Transfer-Encoding"), strings.HasPrefix(name, http.TrailerPrefix), !isToken(name):
 			continue
-		case name == "Content-Length":
+		case strings.EqualFold(name, "Content-Length"):
+			if name != "Content-Length" {
+				continue
+			}
 			if as == sized || as == noContent && w.status != 204 && w.status >= 200 {
 				w.putString("Content-Length: ")
 				w.putInt(w.length, 10)

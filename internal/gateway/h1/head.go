@@ -278,7 +278,8 @@ func setFields(req *http.Request, text string, fields []field) (framing, error) 
 	}
 	if req.ProtoMinor == 0 { // RFC 9112, section 9.3, and RFC 9110, sections 7.8 and 10.1.1
 		req.Close = true
-		req.Header.Del("Upgrade")
+		delete(req.Header, "Upgrade")
+		delete(req.Header, "Expect")
 		expect = ""
 	}
 	if expect != "" && !strings.EqualFold(expect, "100-continue") {

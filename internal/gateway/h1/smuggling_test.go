@@ -167,7 +167,8 @@ func readStrictly(in *bufio.Reader) (string, error) {
 	}
 	lengths, codings := fields["content-length"], fields["transfer-encoding"]
 	upgrade := strings.ToLower(strings.Join(fields["upgrade"], ","))
-	if len(fields["host"]) != 1 || len(lengths)+len(codings) > 1 || upgrade != "" && upgrade != "websocket" {
+	if len(fields["host"]) != 1 || len(lengths)+len(codings) > 1 || upgrade != "" && upgrade != "websocket" ||
+		len(fields["expect"]) > 0 && !strings.EqualFold(fields["expect"][0], "100-continue") {
 		return "", fmt.Errorf("fields %v", fields)
 	}
 	var body string

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -200,15 +199,13 @@ func (r *readers) read(t *testing.T, store *cluster.Store, wanted, kinds []clust
 
 func (r *readers) kubeconfig(t *testing.T, kinds []cluster.Kind) string {
 	t.Helper()
-	words := []string{"reads"}
-	var rules []rbacv1.PolicyRule
-	for _, k := range kinds {
-		words = append(words, strings.ToLower(k.String()))
-		rules = append(rules, mayRead(k.String()))
-	}
-	name := strings.Join(words, "-")
+	name := fmt.Sprint(kinds)
 	if r.kubeconfigs[name] == "" {
-		user, err := r.plane.NewUser(t.Context(), name, rules...)
+		var rules []rbacv1.PolicyRule
+		for _, k := range kinds {
+			rules = append(rules, mayRead(k.String()))
+		}
+		user, err := r.plane.NewUser(t.Context(), "reader", rules...)
 		if err != nil {
 			t.Fatal(err)
 		}

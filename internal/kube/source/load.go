@@ -106,9 +106,9 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 // command does: the rights to read them are granted with the settings that need them.
 func (s *Source) allKinds() []cluster.Kind {
 	needs, all := append(slices.Clone(s.cfg.Needs()), s.cfg.Also...), make([]cluster.Kind, 0, len(object.Kinds))
+	ofGateways := append(cluster.ReferencedKinds(), cluster.KindIngressClass)
 	for _, k := range object.Kinds {
-		secret := slices.Contains(cluster.ReferencedKinds(), k.Model)
-		if !k.Custom && !secret || slices.Contains(needs, k.Model) {
+		if !k.Custom && !slices.Contains(ofGateways, k.Model) || slices.Contains(needs, k.Model) {
 			all = append(all, k.Model)
 		}
 	}

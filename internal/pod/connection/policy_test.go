@@ -263,6 +263,7 @@ func TestVacancy(t *testing.T) {
 		"from its own node":          {Client{Place: OnNode, Node: "n1"}, "10.244.1.77", Settings{}, false, noPod, false, "", "not known: ", drops},
 		"another range by policies":  {Client{}, "10.244.1.77", Settings{PodRanges: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}, false, noPod, false, Allowed, "allowed: ", drops},
 		"the range by policies only": {Client{}, "10.9.0.1", Settings{PodRanges: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}, false, noPod, false, Denied, "in the Pod range 10.9.0.0/16 of node n1\n", "allowed: no Pod"},
+		"a range with a Pod of n2":   {Client{}, "10.244.1.77", Settings{PodRanges: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, false, ruleset.Verdict{Allowed: true}, false, Allowed, "no policy restricts it", "no Pod has"},
 		"outside of all ranges":      {Client{}, "10.9.0.1", Settings{}, false, noPod, false, Allowed, "allowed: ", "no Pod has 10.9.0.1, which"},
 	} {
 		t.Run(claim, func(t *testing.T) {

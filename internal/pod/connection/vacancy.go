@@ -26,7 +26,7 @@ func (x *explainer) vacancyOf(e, other *semantics.End) (v vacancy, ok bool) {
 		return v, false
 	}
 	v.addr = e.Addrs[0]
-	if v.pods, v.node, ok = x.rangeOf(v.addr); !ok || x.isPods(v.addr) {
+	if v.pods, v.node, ok = x.rangeOf(v.addr); !ok || x.isPods(v.addr) || x.isShared(v.pods, v.node) {
 		return v, false
 	}
 	if other.IsNode() && other.Node == v.node {
@@ -58,6 +58,23 @@ func (x *explainer) rangeOf(addr netip.Addr) (pods netip.Prefix, node string, ok
 		}
 	}
 	return pods, "", false
+}
+
+// isShared reports whether a Pod of another node than a range's, or such a node, has an address in it: its node
+// does not enforce it then (plan.Compiler, SharedRanges).
+func (x *explainer) isShared(r netip.Prefix, node string) bool {
+	for n := range x.View.Nodes() {
+		if n.Name != node && slices.ContainsFunc(n.Addresses, r.Contains) {
+			return true
+		}
+	}
+	for p := range x.View.Pods() {
+		hasOwn := !p.Finished && (p.Spec == nil || !p.Spec.HostNetwork)
+		if hasOwn && p.Node != node && slices.ContainsFunc(p.IPs, r.Contains) {
+			return true
+		}
+	}
+	return false
 }
 
 // isPods reports whether a Pod that has not finished has an address, or an EndpointSlice of manifests, which

@@ -22,6 +22,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -168,7 +169,7 @@ func (p *Policy) Ready() (missing, remarks []string) {
 		missing = append(missing, err.Error())
 	}
 	pluginMissing, pluginRemarks := p.installed.ready()
-	return append(missing, pluginMissing...), append(remarks, pluginRemarks...)
+	return append(missing, pluginMissing...), slices.Concat(remarks, pluginRemarks, p.worker.sharedRanges())
 }
 
 // Metrics returns the collector of the part's metrics.

@@ -52,9 +52,10 @@ type worker struct {
 	// mu guards the compiler, which this goroutine alone changes, hosts and judges.
 	mu       sync.RWMutex
 	compiler *plan.Compiler
-	behind   bool         // changes were not compiled
-	hosts    []netip.Addr // the host's addresses, sorted
-	judges   bool         // denied judges: the kernel has the policies, and what a former process did is known
+	behind   bool           // changes were not compiled
+	shared   []netip.Prefix // the ranges that the log says are shared
+	hosts    []netip.Addr   // the host's addresses, sorted
+	judges   bool           // denied judges: the kernel has the policies, and what a former process did is known
 	// pods are the addresses of the node's Pods, nil before they are known.
 	pods atomic.Pointer[podAddrs]
 }
@@ -143,7 +144,49 @@ func (w *worker) compile(c cluster.Changes) (delta *ruleset.Delta) {
 		w.behind = false
 		delta = w.compiler.Apply(v, &c)
 	})
+	w.warnOfShared()
 	return delta
+}
+
+// rangeShared is what the log and readiness say of such a range.
+const rangeShared = "a Pod range is not enforced, since other nodes have addresses in it; name ranges of this " +
+	"node's Pods alone in policy.podRanges"
+
+// warnOfShared warns of ranges that are shared with other nodes from now on, and says which are not any more. The
+// caller must hold mu.
+func (w *worker) warnOfShared() {
+	before := w.shared
+	w.shared = w.compiler.SharedRanges()
+	for _, r := range w.shared {
+		if !slices.Contains(before, r) {
+			w.cfg.Log.Warn(rangeShared, "range", r, "reason", w.describeShared(r))
+		}
+	}
+	for _, r := range before {
+		if !slices.Contains(w.shared, r) {
+			w.cfg.Log.Info("a Pod range is not shared with other nodes any more", "range", r)
+		}
+	}
+}
+
+// describeShared returns whose address another node has in a range. The caller must hold mu.
+func (w *worker) describeShared(r netip.Prefix) string {
+	f := w.compiler.ForeignIn(r)
+	owner := "node " + f.Node
+	if f.Pod != (cluster.Key{}) {
+		owner = fmt.Sprintf("pod %s on node %s", f.Pod, f.Node)
+	}
+	return fmt.Sprintf("%s has %s", owner, f.Addr)
+}
+
+// sharedRanges returns a remark about each range that is not enforced.
+func (w *worker) sharedRanges() (remarks []string) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for _, r := range w.shared {
+		remarks = append(remarks, fmt.Sprintf("%s: %s: %s", rangeShared, r, w.describeShared(r)))
+	}
+	return remarks
 }
 
 // standBy compiles changes while another process programs the table. Answers of DNS leave this process,

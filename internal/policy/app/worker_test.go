@@ -533,6 +533,44 @@ func TestReadyNeedsNode(t *testing.T) {
 	}
 }
 
+// TestSharedRange: the log says once, and readiness as long as it is so, that a range has addresses of another node.
+// The agent is ready.
+func TestSharedRange(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		t.Helper()
+		const reason = "pod shop/web-0 on node n2 has 10.2.0.9"
+		wantSaid := func(when string, lines, remarks, ends int) {
+			t.Helper()
+			synctest.Wait()
+			missing, got := w.Ready()
+			if len(missing) > 0 || len(got) != remarks || remarks > 0 && !strings.HasSuffix(got[0], "10.0.0.0/8: "+reason) {
+				t.Errorf("%s: Ready = %q, %q, want %d remarks", when, missing, got, remarks)
+			}
+			logged := strings.Count(w.log.String(), reason)
+			ended := strings.Count(w.log.String(), "is not shared with other nodes any more")
+			if logged != lines || ended != ends {
+				t.Errorf("%s: the log says it %d times, and its end %d times, want %d and %d:\n%s", when, logged, ended, lines, ends, w.log)
+			}
+		}
+		own := &cluster.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+		w.load(own)
+		wantSaid("a range of its own", 0, 0, 0)
+		remote := webPod("u1")
+		remote.Node, remote.IPs = "n2", []netip.Addr{netip.MustParseAddr("10.2.0.9")}
+		w.load(own, remote)
+		wantSaid("a Pod of another node", 1, 1, 0)
+		next := *remote
+		next.Name, next.IPs = "web-1", []netip.Addr{netip.MustParseAddr("10.2.0.10")}
+		w.load(own, &next)
+		wantSaid("two Pods", 1, 1, 0)
+		w.cfg.Store.Update(func(tx *cluster.Tx) {
+			tx.Delete(cluster.KindPod, remote.Key)
+			tx.Delete(cluster.KindPod, next.Key)
+		})
+		wantSaid("no Pod any more", 1, 0, 1)
+	})
+}
+
 // TestReadyNeedsPlugin: an agent that is to install the plugin is ready only when it did, except that it waits
 // for the network of a new node.
 func TestReadyNeedsPlugin(t *testing.T) {

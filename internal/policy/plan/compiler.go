@@ -17,7 +17,8 @@ type Compiler struct {
 
 	namespaces map[string]map[string]string // labels, with nameLabel
 	nodes      map[string]*cluster.Node
-	ranges     []netip.Prefix
+	podRanges  []podRange
+	ranges     []netip.Prefix // those of podRanges that are enforced
 	byRef      map[cluster.Ref]*policy
 	admin      []*policy
 	baseline   []*policy
@@ -82,7 +83,7 @@ func New(config Config) *Compiler {
 	}
 	c.dns.Addrs = slices.SortedFunc(slices.Values(config.DNS.Addrs), netip.Addr.Compare)
 	c.dns.Addrs = slices.Compact(c.dns.Addrs)
-	c.ranges = union(config.Ranges)
+	c.setPodRanges(config.Ranges)
 	for _, gs := range []*groups{&c.subjects, &c.peers} {
 		gs.at = func(slot uint32) *pod { return c.bySlot[slot] }
 		gs.labelsOf = c.labelsOf
@@ -187,6 +188,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) *ruleset.Del
 		}
 	}
 	c.reviewDNS(v)
+	c.ranges = c.enforced()
 	c.collect()
 	return c.delta()
 }
@@ -275,16 +277,19 @@ func (c *Compiler) updateNode(v *cluster.View, name string) {
 			s.putNode(now, 1)
 		}
 	}
+	c.countForeign(c.nodeAddrs(old), -1)
+	c.countForeign(c.nodeAddrs(now), 1)
 	if now != nil {
 		c.nodes[name] = now
 	} else {
 		delete(c.nodes, name)
 	}
 	if name == c.config.Node && len(c.config.Ranges) == 0 {
-		c.ranges = nil
+		var ranges []netip.Prefix
 		if now != nil {
-			c.ranges = union(now.PodCIDRs)
+			ranges = now.PodCIDRs
 		}
+		c.setPodRanges(ranges)
 	}
 }
 

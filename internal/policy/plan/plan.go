@@ -5,6 +5,7 @@
 //	cluster.View ──► policy.go:  policies, as far as they depend on themselves only
 //	                 groups.go:  which Pods a selector selects, and what a change of labels concerns
 //	                 pods.go:    which Pod has an address
+//	                 ranges.go:  which addresses only Pods of the node have
 //	                 class.go:   which policies apply to a Pod of the node, and their rules
 //	                 dispatch.go: by port, if there are many
 //	                 chain.go, sets.go: chains and sets, by what is in them
@@ -31,7 +32,7 @@ type Config struct {
 	// Node is the name of the node.
 	Node string
 	DNS  DNS
-	// Ranges are what the node's Pods get addresses of, if they are not those of the Node.
+	// Ranges are what the node's Pods get addresses of; none are the Node's podCIDRs.
 	Ranges []netip.Prefix
 }
 
@@ -155,7 +156,7 @@ func (c *Compiler) Device(index uint32) (ruleset.Device, bool) {
 	return ruleset.Device{Addrs: addrs, Egress: p.local.chains().Egress}, true
 }
 
-// Ranges implements ruleset.Ruleset: they are the node's podCIDRs.
+// Ranges implements ruleset.Ruleset: they are those of the Config, or the Node's podCIDRs, without SharedRanges.
 func (c *Compiler) Ranges() []netip.Prefix { return c.ranges }
 
 // Policies returns the policies that a chain comes from, in the order of their evaluation, without those

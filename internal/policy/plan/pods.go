@@ -163,10 +163,12 @@ func (c *Compiler) insert(key cluster.Key, now *want) *pod {
 			c.claim(p, addr)
 		}
 	}
+	c.countForeign(p.foreign(), 1)
 	return p
 }
 
 func (c *Compiler) remove(p *pod) {
+	c.countForeign(p.foreign(), -1)
 	for i, addr := range p.wanted {
 		if !slices.Contains(p.wanted[:i], addr) {
 			c.unclaim(p, addr)

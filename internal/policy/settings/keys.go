@@ -17,7 +17,8 @@ var Keys = key.Table{
 			"`keep` lets them go on until they end."},
 	{Path: "policy.podRanges", Restart: []key.Condition{key.Always},
 		Description: "The ranges that the node's Pods get addresses of; without them those of the Node's `spec.podCIDRs`. " +
-			"Packets from or to an address in them that no known Pod has are dropped."},
+			"Packets from or to an address in them that no known Pod has are dropped, unless other nodes have addresses in " +
+			"the range."},
 	{Path: "policy.daemonSet", Restart: []key.Condition{key.Always},
 		Description: "The name of the agents' DaemonSet, in the namespace of their Pods. An agent that ends when it is " +
 			"gone, or its next Pods lack the annotation `" + Annotation + "`, removes the table and, with " +

@@ -7,7 +7,7 @@
 //	                                 and ports  for equal packets   limit   followers
 //
 // The kernel limits how many packets each rule logs, and this package how many lines there
-// are in all, of which each sender has its share: one that is denied a lot hides no other.
+// are in all, of which each sender's Namespace has its share: one that is denied a lot hides no other.
 // The metrics of the rules count all packets.
 package droplog
 
@@ -17,8 +17,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -141,9 +143,8 @@ type flow struct {
 // line is a Record that is being gathered.
 type line struct {
 	Record
-	// share is the Pod of whose share it is: the sender, or where that is none the receiver.
-	// It is empty if neither is a Pod.
-	share string
+	// pod is the sender, or where that is none the receiver; empty if neither is a Pod. share is its Namespace.
+	pod, share string
 }
 
 // Stats are the figures of a Log, since the start.
@@ -170,7 +171,7 @@ type Log struct {
 	next       int
 	tokens     float64 // lines that may be written now
 	refilled   time.Time
-	suppressed map[string]int // packets of each share since the last line about them
+	suppressed map[string]int // packets of each Pod since the last line about them
 	told       time.Time
 	followers  map[*follower]struct{}
 	stats      Stats
@@ -240,7 +241,9 @@ func (l *Log) observe(now time.Time, m logged) {
 		Protocol: protocolName(p.protocol), SourcePort: p.fromPort, DestinationPort: p.toPort,
 		Chain: label.Chain, Reason: label.Reason, Packets: 1,
 	}
-	l.insert(f, &line{r, cmp.Or(r.SourcePod, r.DestinationPod)})
+	pod := cmp.Or(r.SourcePod, r.DestinationPod)
+	namespace, _, _ := strings.Cut(pod, "/")
+	l.insert(f, &line{r, pod, namespace})
 }
 
 // insert begins a line, if its share has room.
@@ -282,7 +285,7 @@ var directions = map[ruleset.Direction]string{ruleset.Ingress: "ingress", rulese
 // suppress counts the packets of a line that is not written.
 func (l *Log) suppress(r *line) {
 	l.stats.Suppressed += uint64(r.Packets)
-	l.suppressed[r.share] += r.Packets
+	l.suppressed[r.pod] += r.Packets
 }
 
 // flush writes the lines whose packets have been gathered for long enough by now, in order
@@ -314,24 +317,25 @@ func (l *Log) flush(now time.Time) {
 	l.tellSuppressed(now)
 }
 
-// divide chooses at most n lines, which it returns in order of time, and the others. Each share has
-// the same number, but what one does not use the others have.
+// divide chooses at most n lines, which it returns in order of time, and the others. The shares take turns, in
+// a random order, so that of more shares than lines none goes without for ever.
 func divide(shares map[string][]*line, n int) (chosen, rest []*line) {
 	inOrder := func(a, b *line) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.String(), b.String()))
 	}
-	bySize := slices.SortedFunc(maps.Values(shares), func(a, b []*line) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a[0].share, b[0].share))
-	})
-	for i, lines := range bySize {
+	turns := slices.Collect(maps.Values(shares))
+	rand.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
+	for _, lines := range turns {
 		slices.SortFunc(lines, inOrder)
-		left := len(bySize) - i
-		share := min((n+left-1)/left, len(lines))
-		chosen, rest = append(chosen, lines[:share]...), append(rest, lines[share:]...)
-		n -= share
+	}
+	for len(turns) > 0 && len(chosen) < n {
+		turns = slices.DeleteFunc(turns, func(lines []*line) bool { return len(lines) == 0 })
+		for i, lines := range turns[:min(len(turns), n-len(chosen))] {
+			chosen, turns[i] = append(chosen, lines[0]), lines[1:]
+		}
 	}
 	slices.SortFunc(chosen, inOrder)
-	return chosen, rest
+	return chosen, slices.Concat(turns...)
 }
 
 // tellSuppressed says, once a minute at most, how many packets have no line, and which Pod has
@@ -341,10 +345,10 @@ func (l *Log) tellSuppressed(now time.Time) {
 		return
 	}
 	packets, most := 0, ""
-	for share, n := range l.suppressed {
+	for pod, n := range l.suppressed {
 		packets += n
-		if cmp.Or(cmp.Compare(n, l.suppressed[most]), cmp.Compare(share, most)) > 0 {
-			most = share
+		if cmp.Or(cmp.Compare(n, l.suppressed[most]), cmp.Compare(pod, most)) > 0 {
+			most = pod
 		}
 	}
 	attrs := []any{"packets", packets}

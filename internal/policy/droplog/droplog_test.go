@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -378,5 +379,32 @@ func TestPage(t *testing.T) {
 	l.end()
 	if got := ports(t, following, 0); len(got) > 0 || following.Err() != nil {
 		t.Errorf("after its end the Log has lines of ports %v, and %v", got, following.Err())
+	}
+}
+
+// TestSharesOfMany: of more Namespaces than there may be lines none goes without for ever, and many Pods of one
+// have the share of one.
+func TestSharesOfMany(t *testing.T) {
+	chosen := make(map[string]int)
+	for range 200 {
+		due := make(map[string][]*line)
+		for i := range 6 {
+			namespace := fmt.Sprintf("n%d", i)
+			for pod := range 1 + 5*i {
+				due[namespace] = append(due[namespace], &line{Record{}, fmt.Sprintf("%s/p%d", namespace, pod), namespace})
+			}
+		}
+		some, _ := divide(due, 4)
+		if len(some) != 4 {
+			t.Fatalf("%d lines, want 4", len(some))
+		}
+		for _, l := range some {
+			chosen[l.share]++
+		}
+	}
+	for i := range 6 {
+		if n := chosen[fmt.Sprintf("n%d", i)]; n == 0 || n > 200 {
+			t.Errorf("n%d has %d lines in 200 rounds: %v", i, n, chosen)
+		}
 	}
 }

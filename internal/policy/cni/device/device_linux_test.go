@@ -59,6 +59,7 @@ func TestOf(t *testing.T) {
 		"a bridge":                            {[]string{"cni0"}, addrs("10.244.2.7"), 0},
 		"a port of a bridge":                  {[]string{"port"}, addrs("10.244.3.3"), 0},
 		"the uplink, by the route to all":     {[]string{"uplink"}, addrs("10.244.9.9"), 0},
+		"the uplink, by the route to a link":  {[]string{"uplink"}, addrs("192.0.2.9"), 0},
 		"an address without a route, of IPv6": {[]string{"pod-a"}, addrs("fd00:9::9"), 0},
 		"the device lo and an address of its": {[]string{"lo"}, addrs("127.0.0.1"), 0},
 	} {

@@ -6,4 +6,4 @@ import "net/netip"
 
 func veth(string) (uint32, error) { return 0, nil }
 
-func directRoute(netip.Addr) (uint32, error) { return 0, nil }
+func ownRoute(netip.Addr) (uint32, error) { return 0, nil }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,7 +23,7 @@ type admissions struct {
 	queue   []*request    // guarded by queueMu
 	wake    chan struct{} // has an element if queue has
 
-	attached map[cluster.Key]map[attach.ID]attached
+	attached map[cluster.Key]map[attach.ID]placed
 	// absent are attachments that have no Pod in the model, and since when.
 	absent map[attach.ID]time.Time
 	// ending are goroutines that end attachments.
@@ -33,8 +34,8 @@ type admissions struct {
 	waiting []*request
 }
 
-// attached is an attachment, and what the rules of its Pod need of it.
-type attached struct {
+// placed is an attachment, and what the rules of its Pod need of it.
+type placed struct {
 	cni.Attachment
 	local plan.Local
 }
@@ -51,7 +52,7 @@ func (r *request) isRelease() bool { return len(r.ended) > 0 }
 
 func newAdmissions() admissions {
 	return admissions{
-		wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID]attached),
+		wake: make(chan struct{}, 1), attached: make(map[cluster.Key]map[attach.ID]placed),
 		absent: make(map[attach.ID]time.Time), bridges: make(map[string]struct{}),
 	}
 }
@@ -64,14 +65,15 @@ func (w *worker) Admit(ctx context.Context, a cni.Attachment) error {
 // Release says that the addresses are not the Pods' any more. When it returns they are nobody's, and what
 // others still send to the Pods is not taken for what they may send to the next ones.
 func (w *worker) Release(ctx context.Context, ended []cni.Attachment) error {
-	if err := w.ask(ctx, &request{ended: ended}); err != nil || w.flows == nil {
+	err := w.ask(ctx, &request{ended: ended})
+	if w.flows == nil {
 		return err
 	}
 	var addrs []netip.Addr
 	for i := range ended {
 		addrs = append(addrs, ended[i].Addresses...)
 	}
-	return forgetError(w.flows.Forget(addrs))
+	return errors.Join(err, forgetError(w.flows.Forget(addrs))) // the next Pod is to get none of them in any case
 }
 
 // forgetError describes an error of deleting flows.
@@ -154,9 +156,9 @@ func (w *worker) takeAll() {
 func (w *worker) attach(a cni.Attachment) {
 	key := podOf(&a)
 	if w.attached[key] == nil {
-		w.attached[key] = make(map[attach.ID]attached)
+		w.attached[key] = make(map[attach.ID]placed)
 	}
-	w.attached[key][a.ID] = attached{a, w.local(&a)}
+	w.attached[key][a.ID] = placed{a, w.local(&a)}
 	w.setLocal(key)
 	w.warnOfBridges(a.Addresses)
 }

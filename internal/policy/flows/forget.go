@@ -81,6 +81,7 @@ func (c *Cutter) forget(families []ctnetlink.Family, match func(netip.Addr) bool
 		return err
 	}
 	defer t.Close()
+	var errs []error
 	for _, family := range families {
 		var gone []ctnetlink.Identity
 		err := t.Each(ctnetlink.Filter{Family: family}, func(e *ctnetlink.Entry) {
@@ -89,9 +90,7 @@ func (c *Cutter) forget(families []ctnetlink.Family, match func(netip.Addr) bool
 			}
 		})
 		_, failure := t.Delete(family, gone)
-		if err = errors.Join(err, failure); err != nil {
-			return err
-		}
+		errs = append(errs, err, failure)
 	}
-	return nil
+	return errors.Join(errs...)
 }

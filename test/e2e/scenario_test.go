@@ -199,7 +199,7 @@ func (r *readers) read(t *testing.T, store *cluster.Store, wanted, kinds []clust
 
 func (r *readers) kubeconfig(t *testing.T, kinds []cluster.Kind) string {
 	t.Helper()
-	name := fmt.Sprint(kinds)
+	name := fmt.Sprintf("%v", kinds)
 	if r.kubeconfigs[name] == "" {
 		var rules []rbacv1.PolicyRule
 		for _, k := range kinds {

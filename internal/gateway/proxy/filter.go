@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -33,7 +32,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		if a.Rewrite.Host != "" {
 			out.Host = a.Rewrite.Host
 		}
-		setPath(out.URL, changePath(a.Rewrite.Path, x))
+		setPath(out.URL, a.Rewrite.Path.Apply(x.path, &x.route.Match))
 	}
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // so that the transport adds none
@@ -106,51 +105,13 @@ func change(header http.Header, by *table.HeaderChange) {
 	}
 }
 
-// changePath returns the path of a request after a change (HTTPPathModifier).
-func changePath(by *table.PathChange, x *exchange) string {
-	if by == nil {
-		return x.path
-	}
-	if !by.Prefix {
-		return by.To
-	}
-	rest := strings.TrimPrefix(x.path, strings.TrimSuffix(x.route.Path, "/"))
-	to := strings.TrimSuffix(by.To, "/")
-	switch {
-	case rest == "" && to == "":
-		return "/"
-	case rest == "":
-		return by.To
-	case rest[0] != '/':
-		return to + "/" + rest
-	}
-	return to + rest
-}
-
-// location returns where a redirect leads (HTTPRequestRedirectFilter).
+// location returns where a redirect leads.
 func location(r *http.Request, x *exchange, by *table.Redirect) string {
-	u := url.URL{Scheme: "http", RawQuery: r.URL.RawQuery}
+	from := table.Target{Scheme: "http", Host: x.Host, Port: x.at.Port, Path: x.path, Query: r.URL.RawQuery}
 	if r.TLS != nil {
-		u.Scheme = "https"
+		from.Scheme = "https"
 	}
-	port := strconv.Itoa(int(x.at.Port))
-	if by.Scheme != "" {
-		u.Scheme, port = by.Scheme, "" // its well-known port
-	}
-	if by.Port != 0 {
-		port = strconv.Itoa(int(by.Port))
-	}
-	host := x.Host
-	if by.Host != "" {
-		host = by.Host
-	}
-	if wellKnown := map[string]string{"http": "80", "https": "443"}[u.Scheme]; port == "" || port == wellKnown {
-		u.Host = host
-	} else {
-		u.Host = net.JoinHostPort(host, port)
-	}
-	setPath(&u, changePath(by.Path, x))
-	return u.String()
+	return by.Location(&from, &x.route.Match)
 }
 
 // modifyResponse changes the head of a response.

@@ -116,7 +116,8 @@ func (m *Match) path() string {
 	return m.Path
 }
 
-// Routes returns the routes of h in their order. The list must not be changed.
+// Routes returns the routes of h in their order: the first one of which OnPath and Miss say that a request
+// matches serves it. The list must not be changed.
 func (h *Host) Routes() []Route { return h.routes }
 
 // child returns the node of an element below n, which it makes if there is none.
@@ -192,6 +193,27 @@ func first(routes []Route, r *Request) *Route {
 		}
 	}
 	return nil
+}
+
+// OnPath reports whether the path of a request, which is a normal one, is as m says.
+func (m *Match) OnPath(path string) bool {
+	switch m.Kind {
+	case Exact:
+		return path == m.Path
+	case Expression:
+		return m.Whole.MatchString(path)
+	}
+	for prefix := m.Path; ; {
+		element, more, ok := nextElement(prefix)
+		if !ok {
+			return true
+		}
+		first, rest, has := nextElement(path)
+		if !has || first != element {
+			return false
+		}
+		prefix, path = more, rest
+	}
 }
 
 // Miss returns what of a request, its path aside, is not as m says: "method", "header NAME" or

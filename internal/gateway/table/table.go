@@ -98,6 +98,13 @@ type Listener struct {
 	rest     *Host
 }
 
+// Listeners yields the listeners of Gateways, in no order.
+func (p *Port) Listeners() iter.Seq[*Listener] {
+	return func(yield func(*Listener) bool) {
+		p.listeners.all(func(_ string, l *Listener) bool { return yield(l) })
+	}
+}
+
 // NewListener returns a Listener without hosts.
 func NewListener(name, hostname string) *Listener { return &Listener{Name: name, Hostname: hostname} }
 
@@ -124,6 +131,9 @@ func (l *Listener) WithRest(rest *Host) *Listener {
 // Host returns the one with the most specific hostname that a name has: the name itself, else the
 // longest wildcard, else that for all; nil if there is none.
 func (l *Listener) Host(name string) *Host { return l.hosts.find(name) }
+
+// Rest returns what serves the requests that no route of a name's Host does, see WithRest; nil if nothing is.
+func (l *Listener) Rest() *Host { return l.rest }
 
 // Hosts yields the hostnames of l's hosts, in no order.
 func (l *Listener) Hosts() iter.Seq2[string, *Host] { return l.hosts.all }

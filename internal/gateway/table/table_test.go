@@ -239,11 +239,24 @@ func TestRandom(t *testing.T) {
 		h := host(t, routes...)
 		for range each {
 			r := randomRequest(random)
-			if got, want := name(h, r), slow(routes, r); got != want {
+			want := slow(routes, r)
+			if got := name(h, r); got != want {
 				t.Fatalf("seed %d: Find(%+v) = %q, want %q of %+v", seed, r, got, want, routes)
+			}
+			if got := firstOf(h.Routes(), r); got != want {
+				t.Fatalf("seed %d: the first of Routes that %+v matches is %q, want %q of %+v", seed, r, got, want, routes)
 			}
 		}
 	}
+}
+
+// firstOf returns the name of the first route that a request matches.
+func firstOf(routes []table.Route, r *table.Request) string {
+	i := slices.IndexFunc(routes, func(o table.Route) bool { return o.OnPath(r.Path) && o.Miss(r) == "" })
+	if i < 0 {
+		return ""
+	}
+	return routes[i].Rule.Name
 }
 
 // expressions are those of randomMatch.

@@ -2,6 +2,7 @@
 // into what is said of them (Kubernetes, "Ingress"; Gateway API v1).
 //
 //	cluster.View ──► listener.go: the listeners of Gateways and ListenerSets, and which conflict
+//	                 pool.go:     the addresses of Gateways
 //	                 attach.go:   which listeners take a route, for which hostnames
 //	                 rule.go:     the rules of an HTTPRoute
 //	                 ingress.go:  the paths of an Ingress
@@ -34,9 +35,11 @@ type Config struct {
 	Node string
 	// Unclassed has Ingresses be ours while there is no IngressClass, as in the manifests of many projects.
 	Unclassed bool
-	// Addresses returns the addresses that a Gateway has; without any it is served at all addresses,
-	// with others. Nil has none for any.
-	Addresses func(gateway cluster.Key) []netip.Addr
+	// Pool are the addresses of which Gateways can have some of their own, in order and no IPv4 address as an
+	// IPv6 one. Without it all share those of the process.
+	Pool []netip.Addr
+	// PoolByDefault has Gateways that request no address have one of Pool.
+	PoolByDefault bool
 }
 
 // Compiler compiles what changed of a cluster. What it holds is what compiling everything anew yields.
@@ -89,9 +92,6 @@ type host struct {
 // NewCompiler returns a Compiler that has compiled nothing.
 func NewCompiler(cfg Config) *Compiler {
 	cfg.IngressPort = cmp.Or(cfg.IngressPort, 80)
-	if cfg.Addresses == nil {
-		cfg.Addresses = func(cluster.Key) []netip.Addr { return nil }
-	}
 	return &Compiler{
 		cfg: cfg, routes: make(map[cluster.Key]*route), ingresses: make(map[cluster.Key]*ingress),
 		foreign: make(map[string]map[cluster.Key]struct{}), attached: make(map[string]int32),

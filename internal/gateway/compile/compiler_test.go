@@ -15,15 +15,10 @@ import (
 	"portolan.dev/portolan/internal/gateway/table"
 )
 
-// testConfig is the Config of tests. Gateways whose name begins with "own" have an address.
+// testConfig is the Config of tests. A few Gateways can have addresses of their own.
 var testConfig = Config{
 	GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Node: "n1",
-	Addresses: func(gateway cluster.Key) []netip.Addr {
-		if strings.HasPrefix(gateway.Name, "own") {
-			return []netip.Addr{netip.MustParseAddr("192.0.2." + gateway.Name[3:])}
-		}
-		return nil
-	},
+	Pool: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
 }
 
 // newStore returns a Store in which all kinds are loaded.
@@ -117,7 +112,7 @@ func TestChangesEqualScratch(t *testing.T) {
 				if diff := cmp.Diff(hostTexts(scratch), hostTexts(c)); diff != "" {
 					t.Fatalf("change %d, %v: hosts (-scratch +changes):\n%s", i, changed.Objects, diff)
 				}
-				if diff := cmp.Diff(scratch.Verdicts(), c.Verdicts()); diff != "" {
+				if diff := cmp.Diff(scratch.Verdicts(), c.Verdicts(), byValue); diff != "" {
 					t.Fatalf("change %d, %v: verdicts (-scratch +changes):\n%s", i, changed.Objects, diff)
 				}
 				if a, b := sockets(want), sockets(got); !slices.Equal(a, b) {
@@ -135,7 +130,10 @@ func TestChangesEqualScratch(t *testing.T) {
 }
 
 // byValue compares addresses.
-var byValue = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+var byValue = cmp.Options{
+	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+}
 
 func sockets(t *table.Table) []table.Socket {
 	return slices.SortedFunc(t.Sockets(), func(a, b table.Socket) int {
@@ -244,9 +242,29 @@ func (w *world) listeners() (all []cluster.Listener) {
 }
 
 func (w *world) gateway() *cluster.Frontend {
-	return &cluster.Frontend{Kind: cluster.KindGateway, Key: w.key("g1", "g2", "own1", "own2"), Gateway: &cluster.GatewaySpec{
+	spec := &cluster.GatewaySpec{
 		Meta: w.meta(), Class: w.of("ours", "ours", "ours", "other"), Listeners: w.listeners(), ListenerSets: w.allowed(),
-	}}
+	}
+	if w.IntN(2) == 0 {
+		spec.Addresses = w.addresses()
+	}
+	if w.IntN(2) == 0 {
+		spec.Status.Addresses = w.addresses()
+	}
+	return &cluster.Frontend{Kind: cluster.KindGateway, Key: w.key("g1", "g2", "own1", "own2"), Gateway: spec}
+}
+
+// addresses are those of a Gateway: in the pool or not, or any.
+func (w *world) addresses() []cluster.GatewayAddress {
+	of := []string{"192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.9", "", "", "here"}
+	all := []cluster.GatewayAddress{{Type: cluster.AddressIP, Value: w.of(of...)}}
+	switch w.IntN(8) {
+	case 0:
+		all[0].Type = cluster.AddressHostname
+	case 1, 2:
+		all = append(all, cluster.GatewayAddress{Type: cluster.AddressIP, Value: w.of(of...)})
+	}
+	return all
 }
 
 func (w *world) service() *cluster.Service {

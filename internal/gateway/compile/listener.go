@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"net/netip"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -37,6 +36,7 @@ type holder struct {
 	ref       cluster.Ref
 	meta      *cluster.Meta
 	accepted  cluster.Condition
+	at        *assignment // of the Gateway
 	listeners []*listener
 }
 
@@ -55,13 +55,15 @@ func (c *Config) compileGateways(v *cluster.View) gateways {
 			g.classes[class.Ref().Key] = classVerdict(class)
 		}
 	}
-	var order []*holder
 	metaOf := func(f *cluster.Frontend) *cluster.Meta { return &f.Gateway.Meta }
-	for _, gw := range sorted(cluster.Gateways.All(v), metaOf) {
-		if _, ours := g.classes[cluster.Key{Name: gw.Gateway.Class}]; !ours {
-			continue
-		}
-		order = append(order, c.compileGateway(v, gw)...)
+	all := slices.DeleteFunc(sorted(cluster.Gateways.All(v), metaOf), func(gw *cluster.Frontend) bool {
+		_, ours := g.classes[cluster.Key{Name: gw.Gateway.Class}]
+		return !ours
+	})
+	assigned := c.assign(all)
+	var order []*holder
+	for _, gw := range all {
+		order = append(order, c.compileGateway(v, gw, assigned[gw.Key])...)
 	}
 	resolveConflicts(order)
 	for _, h := range order {
@@ -84,53 +86,31 @@ func classVerdict(class *cluster.GatewayClass) ClassVerdict {
 }
 
 // compileGateway compiles a Gateway and the ListenerSets that add to it, older ones first.
-func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend) []*holder {
-	h := &holder{ref: gw.Ref(), meta: &gw.Gateway.Meta, accepted: yes(accepted, "Accepted", "")}
-	addrs := c.Addresses(gw.Key)
-	if problem := addressProblem(gw.Gateway.Addresses, addrs); problem != "" {
-		h.accepted = no(accepted, "UnsupportedAddress", problem)
-	}
-	if gw.Gateway.Parameters != nil {
-		h.accepted = no(accepted, "InvalidParameters", "spec.infrastructure.parametersRef is not supported")
-	}
-	h.add(gw.Key, gw.Gateway.Listeners, addrs)
+func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend, at *assignment) []*holder {
+	h := &holder{ref: gw.Ref(), meta: &gw.Gateway.Meta, accepted: c.acceptance(gw.Gateway), at: at}
+	h.add(gw.Key, gw.Gateway.Listeners)
 	all := []*holder{h}
 	ref := cluster.ObjectRef{Group: gatewayGroup, Kind: "Gateway", Namespace: gw.Namespace, Name: gw.Name}
 	sets := slices.Values(cluster.ListenerSetsByGateway.Get(v, ref))
 	for _, set := range sorted(sets, func(s *cluster.ListenerSet) *cluster.Meta { return &s.Meta }) {
-		s := &holder{ref: set.Ref(), meta: &set.Meta, accepted: yes(accepted, "Accepted", "")}
+		s := &holder{ref: set.Ref(), meta: &set.Meta, accepted: yes(accepted, "Accepted", ""), at: at}
 		of := v.Namespace(set.Namespace)
 		if of == nil || !gw.Gateway.ListenerSets.Selects(of, gw.Namespace) {
 			s.accepted = no(accepted, "NotAllowed", "the Gateway's spec.allowedListeners does not select the namespace")
+		} else if h.accepted.Status != "True" {
+			s.accepted = no(accepted, "ParentNotAccepted", "the Gateway is not accepted")
 		}
-		s.add(gw.Key, set.Listeners, addrs)
+		s.add(gw.Key, set.Listeners)
 		all = append(all, s)
 	}
 	return all
 }
 
-// addressProblem returns why the addresses that are requested cannot be had; empty if they can.
-func addressProblem(requested []cluster.GatewayAddress, has []netip.Addr) string {
-	for _, r := range requested {
-		if r.Type != cluster.AddressIP {
-			return fmt.Sprintf("addresses of type %s are not supported", r.Type)
-		}
-		addr, err := netip.ParseAddr(r.Value)
-		if r.Value != "" && (err != nil || !slices.Contains(has, addr)) {
-			return fmt.Sprintf("the address %s is not in a pool, or another Gateway has it", r.Value)
-		}
-	}
-	return ""
-}
-
-// add adds listeners at addresses.
-func (h *holder) add(gateway cluster.Key, specs []cluster.Listener, addrs []netip.Addr) {
-	if len(addrs) == 0 {
-		addrs = []netip.Addr{{}}
-	}
+// add adds listeners.
+func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
 	for i := range specs {
 		l := &listener{owner: h.ref, gateway: gateway, spec: &specs[i], valid: h.accepted.Status == "True"}
-		for _, a := range addrs {
+		for _, a := range h.at.addrs {
 			l.sockets = append(l.sockets, table.Socket{Addr: a, Port: l.spec.Port})
 		}
 		l.judge()
@@ -207,7 +187,9 @@ func resolveConflicts(order []*holder) {
 
 // verdict returns what is said of a Gateway or ListenerSet, with the number of routes at each listener.
 func (h *holder) verdict(attached map[string]int32) *GatewayVerdict {
-	made := &GatewayVerdict{Conditions: []cluster.Condition{h.accepted}}
+	made := &GatewayVerdict{
+		Conditions: []cluster.Condition{h.accepted}, Addresses: h.at.addrs, Unprogrammed: h.at.problem,
+	}
 	for _, l := range h.listeners {
 		made.Listeners = append(made.Listeners, ListenerVerdict{
 			Name: l.spec.Name, SupportedKinds: l.kinds, AttachedRoutes: attached[l.name()], Conditions: l.conditions,

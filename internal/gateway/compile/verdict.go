@@ -2,12 +2,13 @@ package compile
 
 import (
 	"cmp"
+	"net/netip"
 
 	"portolan.dev/portolan/internal/cluster"
 )
 
 // Verdicts are what Gateway API has a controller say of its objects, but for what only the running
-// proxy knows (the condition Programmed), and of Ingresses what users must know.
+// proxy knows (that the condition Programmed is true), and of Ingresses what users must know.
 type Verdicts struct {
 	Classes   map[cluster.Key]ClassVerdict
 	Gateways  map[cluster.Key]*GatewayVerdict
@@ -24,6 +25,12 @@ type ClassVerdict struct{ Conditions []cluster.Condition }
 type GatewayVerdict struct {
 	Conditions []cluster.Condition
 	Listeners  []ListenerVerdict
+	// Addresses are those that it has, of a ListenerSet those of its Gateway. The zero Addr is those that the
+	// process shares, as in table.Socket.
+	Addresses []netip.Addr
+	// Unprogrammed is the condition Programmed, if the table cannot serve all as it is requested; nil if that is
+	// up to the proxy.
+	Unprogrammed *cluster.Condition
 }
 
 // ListenerVerdict is what is said of a listener.
@@ -33,6 +40,8 @@ type ListenerVerdict struct {
 	// AttachedRoutes is how many routes it accepted.
 	AttachedRoutes int32
 	Conditions     []cluster.Condition
+	// Unprogrammed is as that of a GatewayVerdict.
+	Unprogrammed *cluster.Condition
 }
 
 // ParentVerdict is what is said of a route at one of its parents.
@@ -72,6 +81,7 @@ const (
 	resolvedRefs     = "ResolvedRefs"
 	conflicted       = "Conflicted"
 	partiallyInvalid = "PartiallyInvalid"
+	programmed       = "Programmed"
 )
 
 func yes(condition, reason, message string) cluster.Condition {

@@ -1,24 +1,17 @@
 package h1
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-const (
-	// maxChunkLine is how many octets the line before a chunk may have, with extensions.
-	maxChunkLine = 256
-	// maxExtensions is how many octets all extensions of a body may have.
-	maxExtensions = 4 << 10
-	// maxChunkDigits keeps the size of a chunk within an int64.
-	maxChunkDigits = 15
+	"portolan.dev/portolan/internal/gateway/wire"
 )
 
 // body is the body of a request (RFC 9112, sections 6 and 7). Other goroutines than the Handler's may read
@@ -31,17 +24,16 @@ type body struct {
 
 	waits     atomic.Bool // the client waits for 100 (Continue)
 	interrupt atomic.Bool // a Read that waits for the client must end
-	invalid   atomic.Pointer[refusal]
+	invalid   atomic.Pointer[wire.Error]
 
-	mu         sync.Mutex
-	closed     bool
-	chunked    bool
-	remain     int64 // octets of the body, or of the present chunk
-	inChunk    bool  // the end of a chunk is still to be read
-	extensions int   // octets
-	received   int64 // octets
-	waited     time.Duration
-	err        error // io.EOF when all was read
+	mu       sync.Mutex
+	closed   bool
+	chunked  bool
+	remain   int64 // octets of the body, or of the present chunk
+	chunks   wire.Chunks
+	received int64 // octets
+	waited   time.Duration
+	err      error // io.EOF when all was read
 }
 
 // Read implements io.Reader. If it fails the context of the request ends.
@@ -54,12 +46,43 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.waits.Load() {
 		b.res.proceed(b)
 	}
-	n, err := b.read(p)
+	n, err := b.read(p, (*client)(b))
 	if err == io.EOF { //nolint:errorlint // it is that of read
 		b.c.watch.start(b.c, b.cancel)
 	}
 	return n, err
 }
+
+// ReadReceived reads what was received already. It does not wait for the client: without anything it returns 0 and
+// no error.
+func (b *body) ReadReceived(p []byte) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	for n < len(p) && err == nil {
+		var more int
+		more, err = b.read(p[n:], nobody{})
+		n += more
+	}
+	switch {
+	case errors.Is(err, errNotReceived):
+		err = nil
+	case errors.Is(err, io.EOF):
+		b.c.watch.start(b.c, b.cancel)
+	}
+	return n, err
+}
+
+// nobody is read in place of a client that is not to be waited for.
+type nobody struct{}
+
+// errNotReceived: the client would have to be waited for.
+var errNotReceived = errors.New("not received")
+
+// Read implements io.Reader.
+func (nobody) Read([]byte) (int, error) { return 0, errNotReceived }
 
 // Close implements io.Closer. The server itself reads what is left.
 func (b *body) Close() error { return nil }
@@ -76,7 +99,7 @@ func (b *body) stop() {
 }
 
 // refused returns why the body is invalid, nil if it is not.
-func (b *body) refused() *refusal {
+func (b *body) refused() *wire.Error {
 	if b == nil {
 		return nil
 	}
@@ -104,7 +127,7 @@ func (b *body) discard() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for left := b.c.server.limits.Discard; left >= 0; {
-		n, err := b.read(scratch[:])
+		n, err := b.read(scratch[:], (*client)(b))
 		if err != nil {
 			return err == io.EOF //nolint:errorlint // it is that of read
 		}
@@ -113,19 +136,23 @@ func (b *body) discard() bool {
 	return false
 }
 
-// read is Read without a look at who reads.
-func (b *body) read(p []byte) (int, error) {
+// read is Read without a look at who reads. What was not received yet it reads from the client, or from nobody.
+func (b *body) read(p []byte, from io.Reader) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
+	var err error
 	if b.chunked && b.remain == 0 {
-		if b.err = b.nextChunk(); b.err != nil {
-			return 0, b.fail()
-		}
+		b.remain, err = b.chunks.Next(&b.c.in, from, b.c.server.limits.fields())
 	}
-	n, err := b.receive(p[:min(int64(len(p)), b.remain)])
-	b.remain -= int64(n)
+	n := 0
+	if err == nil {
+		n, err = b.receive(p[:min(int64(len(p)), b.remain)], from)
+		b.remain -= int64(n)
+	}
 	switch {
+	case err == errNotReceived: //nolint:errorlint // it is nobody's
+		return n, err
 	case err != nil:
 		b.err = err
 		return n, b.fail()
@@ -137,50 +164,53 @@ func (b *body) read(p []byte) (int, error) {
 
 // fail ends the request if the body is not complete.
 func (b *body) fail() error {
-	if b.err == io.EOF { //nolint:errorlint // it is that of nextChunk
+	if b.err == io.EOF { //nolint:errorlint // it is that of Chunks
+		b.setTrailers()
 		return io.EOF
 	}
-	if refused, ok := errors.AsType[*refusal](b.err); ok {
+	if refused, ok := errors.AsType[*wire.Error](b.err); ok {
 		b.invalid.Store(refused)
 	}
 	b.cancel()
 	return b.err
 }
 
-// receive reads what was received already, or what comes next.
-func (b *body) receive(p []byte) (int, error) {
-	c := b.c
-	if c.r == c.w && len(p) >= bufferSize/2 {
-		return b.wait(func() (int, error) { return c.rwc.Read(p) })
+// setTrailers gives the request its trailers.
+func (b *body) setTrailers() {
+	if b.req.Trailer == nil {
+		b.req.Trailer = b.chunks.Trailer
+		return
 	}
-	if c.r == c.w {
-		if err := b.fill(); err != nil {
+	maps.Copy(b.req.Trailer, b.chunks.Trailer)
+}
+
+// receive reads what was received already, or what comes next.
+func (b *body) receive(p []byte, from io.Reader) (int, error) {
+	c := b.c
+	if c.in.Empty() && len(p) >= bufferSize/2 {
+		return from.Read(p)
+	}
+	if c.in.Empty() {
+		if err := c.in.Fill(from); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, c.in[c.r:c.w])
-	c.r += n
+	n := copy(p, c.in.Received())
+	c.in.R += n
 	return n, nil
 }
 
-// fill receives more into the buffer of the connection.
-func (b *body) fill() error {
-	_, err := b.wait(func() (int, error) {
-		before := b.c.w - b.c.r
-		err := b.c.fill()
-		return b.c.w - b.c.r - before, err
-	})
-	return err
-}
+// client is the client of a body: what is read is what it sends.
+type client body
 
-// wait reads from the client by a function, for as long as its rate allows.
-func (b *body) wait(read func() (int, error)) (int, error) {
+// Read waits for the client as long as its rate allows.
+func (b *client) Read(p []byte) (int, error) {
 	began := time.Now()
 	_ = b.c.rwc.SetReadDeadline(began.Add(b.c.server.limits.within(b.received) - b.waited))
 	if b.interrupt.Load() { // after the deadline is set, which would undo that of stop
 		return 0, http.ErrBodyReadAfterClose
 	}
-	n, err := read()
+	n, err := b.c.rwc.Read(p)
 	b.waited += time.Since(began)
 	b.received += int64(n)
 	switch {
@@ -194,157 +224,4 @@ func (b *body) wait(read func() (int, error)) (int, error) {
 		return 0, errIncomplete
 	}
 	return 0, err
-}
-
-// nextChunk reads up to the data of the next chunk. After the last one it reads the trailers, and returns
-// io.EOF.
-func (b *body) nextChunk() error {
-	if b.inChunk {
-		line, err := b.line(len("\r\n"))
-		if err != nil || len(line) > 0 {
-			return errorOr(err, errChunkEnd)
-		}
-		b.inChunk = false
-	}
-	line, err := b.line(maxChunkLine)
-	if err != nil {
-		return err
-	}
-	size, extension, err := parseChunk(line)
-	if err != nil {
-		return err
-	}
-	if b.extensions += extension; b.extensions > maxExtensions {
-		return errChunkLine
-	}
-	if size > 0 {
-		b.remain, b.inChunk = size, true
-		return nil
-	}
-	if err := b.trailers(); err != nil {
-		return err
-	}
-	return io.EOF
-}
-
-// errorOr returns err, or if that is nil, or says that a line is too long, another one.
-func errorOr(err, other error) error {
-	if err == nil || errors.Is(err, errChunkLine) {
-		return other
-	}
-	return err
-}
-
-// line reads a line of at most so many octets, and returns it without its CRLF. It is valid until more is
-// read.
-func (b *body) line(limit int) ([]byte, error) {
-	c := b.c
-	for {
-		received := c.in[c.r:c.w]
-		i := bytes.IndexByte(received, '\n')
-		switch {
-		case i >= limit || i < 0 && len(received) >= limit:
-			return nil, errChunkLine
-		case i >= 0 && (i == 0 || received[i-1] != '\r'):
-			return nil, errLineEnd
-		case i > 0:
-			c.r += i + 1
-			return received[:i-1], nil
-		}
-		if err := b.fill(); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// parseChunk parses the line before a chunk (RFC 9112, section 7.1), and returns the size of the chunk and
-// of the line's extensions.
-func parseChunk(line []byte) (size int64, extension int, err error) {
-	digits := 0
-	for digits < len(line) {
-		value := hexValue(line[digits])
-		if value < 0 {
-			break
-		}
-		size = size<<4 | int64(value)
-		if digits++; digits > maxChunkDigits {
-			return 0, 0, errChunkSize
-		}
-	}
-	if digits == 0 {
-		return 0, 0, errChunkSize
-	}
-	rest := line[digits:]
-	for _, c := range rest {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return 0, 0, errChunkSize
-		}
-	}
-	name := rest
-	for len(name) > 0 && isSpace(name[0]) {
-		name = name[1:]
-	}
-	if len(rest) > 0 && (len(name) == 0 || name[0] != ';') {
-		return 0, 0, errChunkSize
-	}
-	return size, len(rest), nil
-}
-
-func hexValue(c byte) int {
-	switch {
-	case isDigit(c):
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
-}
-
-// trailers reads the trailer section (RFC 9112, section 7.1.2).
-func (b *body) trailers() error {
-	c, lim := b.c, &b.c.server.limits
-	section := section{}
-	for {
-		end, err := section.find(c.in[c.r:c.w])
-		if err != nil {
-			return err
-		}
-		if end > lim.Head || c.w-c.r > lim.Head && end == 0 {
-			return errHeadSize
-		}
-		if end > 0 {
-			found := c.in[c.r : c.r+end]
-			c.r += end
-			return b.setTrailers(found)
-		}
-		if c.r == 0 && c.w == len(c.in) {
-			c.grow(lim.Head + 1)
-		}
-		if err := b.fill(); err != nil {
-			return err
-		}
-	}
-}
-
-// setTrailers gives the request its trailers.
-func (b *body) setTrailers(found []byte) error {
-	var room [8]field
-	fields, err := splitFields(found, 0, room[:0], &b.c.server.limits)
-	if err != nil || len(fields) == 0 {
-		return err
-	}
-	text := string(found)
-	if b.req.Trailer == nil {
-		b.req.Trailer = make(http.Header)
-	}
-	for _, at := range fields {
-		name := text[at.name:at.nameEnd]
-		if forbiddenTrailers[name] {
-			return errTrailerField
-		}
-		b.req.Trailer[name] = append(b.req.Trailer[name], text[at.value:at.valueEnd])
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"portolan.dev/portolan/internal/gateway/wire"
 	"portolan.dev/portolan/internal/support/budget"
 )
 
@@ -56,8 +57,7 @@ type conn struct {
 	first [1]byte      // which ended the wait
 
 	buffer   *[bufferSize]byte // from buffers; nil if parked
-	in       []byte            // the buffer, or a larger one
-	r, w     int               // in[r:w] is not used yet
+	in       wire.Buffer       // in the buffer, or in a larger one
 	requests int
 
 	watch watch
@@ -112,15 +112,15 @@ func (c *conn) park() {
 		return
 	}
 	c.buffer = buffers.Get().(*[bufferSize]byte)
-	c.in = c.buffer[:]
-	c.in[0], c.r, c.w = c.first[0], 0, 1
+	c.in = wire.Buffer{Room: c.buffer[:], W: 1}
+	c.in.Room[0] = c.first[0]
 	c.serve()
 }
 
 // serve serves requests until the connection ends or is parked.
 func (c *conn) serve() {
 	for {
-		if c.r == c.w && !c.hold() {
+		if c.in.Empty() && !c.hold() {
 			return
 		}
 		req, f, err := c.readHead()
@@ -140,12 +140,11 @@ func (c *conn) serve() {
 // hold waits for a while for the next request. If none comes it parks the connection, or closes it, and
 // returns false.
 func (c *conn) hold() bool {
-	c.r, c.w = 0, 0
-	c.in = c.buffer[:]
+	c.in = wire.Buffer{Room: c.buffer[:]}
 	idle := c.server.limits.IdleTimeout
 	_ = c.rwc.SetReadDeadline(time.Now().Add(min(holdFor, idle)))
-	n, err := c.rwc.Read(c.in)
-	if c.w = n; n > 0 {
+	err := c.in.Fill(c.rwc)
+	if err == nil {
 		return true
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) || idle <= holdFor || c.server.draining.Load() {
@@ -161,7 +160,7 @@ func (c *conn) hold() bool {
 func (c *conn) free() {
 	if c.buffer != nil {
 		buffers.Put(c.buffer)
-		c.buffer, c.in = nil, nil
+		c.buffer, c.in = nil, wire.Buffer{}
 	}
 }
 
@@ -176,75 +175,45 @@ func (c *conn) close() {
 func (c *conn) linger() {
 	if closeWrite(c.rwc) == nil {
 		_ = c.rwc.SetReadDeadline(time.Now().Add(lingerFor))
-		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(c.rwc, lingerMost), c.in)
+		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(c.rwc, lingerMost), c.in.Room)
 	}
 	c.close()
 }
 
-// fill reads more into the buffer. It returns io.ErrShortBuffer if that has no room.
-func (c *conn) fill() error {
-	if c.r == c.w {
-		c.r, c.w = 0, 0
-	}
-	if c.w == len(c.in) {
-		if c.r == 0 {
-			return io.ErrShortBuffer
-		}
-		c.w = copy(c.in, c.in[c.r:c.w])
-		c.r = 0
-	}
-	n, err := c.rwc.Read(c.in[c.w:])
-	c.w += n
-	if n > 0 {
-		return nil
-	}
-	if err == nil {
-		return io.ErrNoProgress
-	}
-	return err
-}
-
-// grow makes the buffer larger, but not larger than size.
-func (c *conn) grow(size int) {
-	in := make([]byte, max(len(c.in), min(2*len(c.in), size)))
-	c.w = copy(in, c.in[c.r:c.w])
-	c.in, c.r = in, 0
-}
-
-// readHead reads the head of a request. Its error is a *refusal, errPreface, errDone, or the
+// readHead reads the head of a request. Its error is a *wire.Error, errPreface, errDone, or the
 // connection's.
 func (c *conn) readHead() (*http.Request, framing, error) {
 	lim := &c.server.limits
 	timed, skipped := false, false
-	section := section{}
+	section := wire.Section{}
 	for {
-		if !skipped && bytes.HasPrefix(c.in[c.r:c.w], []byte("\r\n")) {
+		if !skipped && bytes.HasPrefix(c.in.Received(), []byte("\r\n")) {
 			skipped = true // section 2.2: an empty line before a request
-			c.r += 2
-			section.at = 0 // it may have seen CR
+			c.in.R += 2
+			section = wire.Section{} // it may have seen CR
 		}
-		if c.r < c.w && !tokenOctets[c.in[c.r]] && (c.in[c.r] != '\r' || skipped) {
+		received := c.in.Received()
+		if len(received) > 0 && !wire.IsTokenOctet(received[0]) && (received[0] != '\r' || skipped) {
 			return nil, framing{}, errMethod
 		}
-		end, err := section.find(c.in[c.r:c.w])
+		end, err := section.Find(received)
 		if err != nil {
 			return nil, framing{}, err
 		}
-		if end > lim.Head || end == 0 && c.w-c.r > lim.Head {
-			return nil, framing{}, section.tooLarge()
+		if end > lim.Head || end == 0 && len(received) > lim.Head {
+			return nil, framing{}, tooLarge(&section)
 		}
 		if end > 0 {
-			head := c.in[c.r : c.r+end]
-			c.r += end
-			return parseHead(head, lim)
+			c.in.R += end
+			return parseHead(received[:end], lim)
 		}
 		if !timed { // else all of it came at once
 			timed = true
 			_ = c.rwc.SetReadDeadline(time.Now().Add(lim.HeadTimeout))
 		}
-		if err := c.fill(); errors.Is(err, io.ErrShortBuffer) {
-			c.grow(lim.Head + 1)
-		} else if err != nil && c.r == c.w {
+		if err := c.in.Fill(c.rwc); errors.Is(err, io.ErrShortBuffer) {
+			c.in.Grow(lim.Head + 1)
+		} else if err != nil && c.in.Empty() {
 			return nil, framing{}, errDone
 		} else if err != nil {
 			return nil, framing{}, headError(err)
@@ -270,12 +239,12 @@ func (c *conn) refuse(err error) {
 		}
 		err = errVersion
 	}
-	if refused, ok := errors.AsType[*refusal](err); ok {
+	if refused, ok := errors.AsType[*wire.Error](err); ok {
 		if c.server.Refused != nil {
-			c.server.Refused(Refusal{c.rwc.LocalAddr(), c.remote, refused.status, refused.reason})
+			c.server.Refused(Refusal{c.rwc.LocalAddr(), c.remote, refused.Status, refused.Reason})
 		}
 		_ = c.rwc.SetWriteDeadline(time.Now().Add(lingerFor))
-		_, err := c.rwc.Write(refused.response())
+		_, err := c.rwc.Write(refusal(refused))
 		if err == nil {
 			c.linger()
 			return
@@ -287,8 +256,8 @@ func (c *conn) refuse(err error) {
 // handOver gives the connection to the server of HTTP/2.
 func (c *conn) handOver() {
 	_ = c.rwc.SetDeadline(time.Time{})
-	c.r = 0 // the preface is what came first
-	made := &preread{Conn: c.rwc, rest: bytes.Clone(c.in[:c.w])}
+	c.in.R = 0 // the preface is what came first
+	made := &preread{Conn: c.rwc, rest: bytes.Clone(c.in.Received())}
 	budget.Use(c.rwc) // until it is closed
 	c.server.forget(c)
 	c.server.http2.give(made)
@@ -302,8 +271,8 @@ func (c *conn) hijack(b *body) net.Conn {
 	}
 	c.watch.stop(c)
 	conn := c.rwc
-	if c.r < c.w {
-		conn = &preread{Conn: c.rwc, rest: bytes.Clone(c.in[c.r:c.w])}
+	if !c.in.Empty() {
+		conn = &preread{Conn: c.rwc, rest: bytes.Clone(c.in.Received())}
 	}
 	_ = c.rwc.SetDeadline(time.Time{})
 	c.free()
@@ -413,7 +382,7 @@ func (w *watch) run(c *conn) {
 	defer func() { w.done <- struct{}{} }()
 	_ = c.rwc.SetReadDeadline(time.Time{})
 	for !w.ended && !w.interrupt.Load() { // after the deadline is set, which would undo that of stop
-		switch err := c.fill(); {
+		switch err := c.in.Fill(c.rwc); {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.ErrShortBuffer):
 			return

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"portolan.dev/portolan/internal/gateway/wire"
 	"portolan.dev/portolan/internal/support/budget"
 )
 
@@ -63,6 +64,9 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
+// fields returns the limits of a section of fields.
+func (l *Limits) fields() wire.Limits { return wire.Limits{Size: l.Head, Fields: l.Fields} }
+
 // within returns how long a client may take for n octets.
 func (l *Limits) within(n int64) time.Duration {
 	return l.Grace + time.Duration(n)*time.Second/time.Duration(l.Rate)
@@ -80,7 +84,8 @@ type Refusal struct {
 type Server struct {
 	// Handler gets the requests. As with http.Server the body of a request is never nil, the context has
 	// http.LocalAddrContextKey, and the ResponseWriter is an http.Flusher and http.Hijacker. A Handler that
-	// panics with http.ErrAbortHandler closes the connection.
+	// panics with http.ErrAbortHandler closes the connection. A body that is not empty has the method
+	// ReadReceived, too: it reads what was received already, and does not wait for the client.
 	Handler http.Handler
 	Limits  Limits
 	// Connections accounts the connections; nil for no limit. One is busy in it (budget.Use) while it has a

@@ -279,6 +279,52 @@ func TestContinue(t *testing.T) {
 	c.closed()
 }
 
+// TestReadReceived reads bodies as they come, without waiting for the client.
+func TestReadReceived(t *testing.T) {
+	t.Parallel()
+	const sized, chunked = "POST / HTTP/1.1\nHost: a.test\nContent-Length: 6\n\n", "POST / HTTP/1.1\nHost: a.test\nTransfer-Encoding: chunked\n\n"
+	tests := map[string]struct {
+		first, rest string
+		received    string // of the first part
+		whole       error
+	}{
+		"all":                   {sized + "abcdef", "", "abcdef", io.EOF},
+		"a part":                {sized + "abc", "def", "abc", nil},
+		"nothing":               {sized, "abcdef", "", nil},
+		"all chunks":            {chunked + "3\nabc\n3\ndef\n0\n\n", "", "abcdef", io.EOF},
+		"chunks without end":    {chunked + "3\nabc\n3\ndef\n", "0\n\n", "abcdef", nil},
+		"a part of a size":      {chunked + "3\nabc\n3", "\ndef\n0\n\n", "abc", nil},
+		"a part of a chunk":     {chunked + "3\nabc\n3\nd", "ef\n0\n\n", "abcd", nil},
+		"a part of the trailer": {chunked + "6\nabcdef\n0\nA:", " b\n\n", "abcdef", nil},
+	}
+	for claim, test := range tests {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			first := make(chan struct{})
+			addr := serve(t, &h1.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var room [100]byte
+				n, err := r.Body.(interface{ ReadReceived([]byte) (int, error) }).ReadReceived(room[:])
+				if string(room[:n]) != test.received || !errors.Is(err, test.whole) {
+					t.Errorf("ReadReceived = %q, %v, want %q, %v", room[:n], err, test.received, test.whole)
+				}
+				close(first)
+				rest, err := io.ReadAll(r.Body)
+				if got := string(room[:n]) + string(rest); got != "abcdef" || err != nil {
+					t.Errorf("the body is %q, %v", got, err)
+				}
+				_, _ = io.WriteString(w, r.Trailer.Get("A"))
+			})})
+			c := dial(t, addr)
+			c.send(test.first)
+			<-first
+			c.send(test.rest)
+			if _, body := c.response("POST"); (body == "b") != strings.Contains(test.rest, "b\n") {
+				t.Errorf("the trailer is %q", body)
+			}
+		})
+	}
+}
+
 // TestRefused reports what is refused.
 func TestRefused(t *testing.T) {
 	t.Parallel()

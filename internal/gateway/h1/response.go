@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"portolan.dev/portolan/internal/gateway/wire"
 )
 
 // maxHeld is how many octets of a body of which the length is not known are held, so that a short one has
@@ -124,7 +126,7 @@ func (w *response) writeHead(status int) {
 	}
 	w.status = status
 	w.coding = w.chooseCoding()
-	if hasElement(w.header.Get("Connection"), "close") || status == http.StatusSwitchingProtocols {
+	if wire.HasElement(w.header.Get("Connection"), "close") || status == http.StatusSwitchingProtocols {
 		w.last = true
 	}
 	w.putStatus(status)
@@ -137,7 +139,7 @@ func (w *response) writeHead(status int) {
 // chooseCoding chooses the coding by the status and the header.
 func (w *response) chooseCoding() coding {
 	if lengths := w.header["Content-Length"]; len(lengths) > 0 {
-		n, ok := parseLength(strings.Trim(lengths[0], " \t"))
+		n, ok := wire.ParseLength(strings.Trim(lengths[0], " \t"))
 		if ok && lengths[0] != "" {
 			w.length = n
 		} else {
@@ -147,7 +149,7 @@ func (w *response) chooseCoding() coding {
 	for _, list := range w.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
-			if isToken(name) && !forbiddenTrailers[name] {
+			if wire.IsToken(name) && !wire.ForbiddenTrailer(name) {
 				w.trailers = append(w.trailers, name)
 			}
 		}
@@ -168,7 +170,7 @@ func (w *response) endHead() {
 	if w.coding == untilClose || w.c.server.draining.Load() || w.body != nil && w.body.tooMuch() {
 		w.last = true
 	}
-	if w.last && !hasElement(w.header.Get("Connection"), "close") {
+	if w.last && !wire.HasElement(w.header.Get("Connection"), "close") {
 		w.putString("Connection: close\r\n")
 	}
 	if w.coding == chunked {
@@ -198,7 +200,7 @@ func (w *response) putFields(as coding) {
 	dated := w.status == 0
 	for _, name := range names {
 		switch {
-		case strings.EqualFold(name, "Transfer-Encoding"), strings.HasPrefix(name, http.TrailerPrefix), !isToken(name):
+		case strings.EqualFold(name, "Transfer-Encoding"), strings.HasPrefix(name, http.TrailerPrefix), !wire.IsToken(name):
 			continue
 		case strings.EqualFold(name, "Content-Length"):
 			if name != "Content-Length" {
@@ -405,7 +407,7 @@ func (w *response) putTrailers() {
 	}
 	var others []string
 	for key := range w.header {
-		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok && isToken(name) && !forbiddenTrailers[name] {
+		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok && wire.IsToken(name) && !wire.ForbiddenTrailer(name) {
 			others = append(others, key)
 		}
 	}

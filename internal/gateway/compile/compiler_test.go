@@ -272,6 +272,9 @@ func (w *world) service() *cluster.Service {
 	if w.IntN(3) == 0 {
 		s.Ports[0].Number = 81
 	}
+	if w.IntN(3) == 0 {
+		s.Spec = &cluster.ServiceSpec{AppProtocols: []*string{new("kubernetes.io/" + w.of("h2c", "ws", "wss"))}}
+	}
 	return s
 }
 

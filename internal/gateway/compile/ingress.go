@@ -147,5 +147,5 @@ func (i *ingress) upstream(
 	case n < 0:
 		return up, fmt.Sprintf("Service %s has no TCP port %d", key, b.Number)
 	}
-	return table.Upstream{Namespace: key.Namespace, Service: key.Name, Port: s.Ports[n].Number}, ""
+	return newUpstream(s, n), ""
 }

@@ -242,18 +242,32 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	case i < 0:
 		return fail("BackendNotFound", "Service %s has no TCP port %d", key, ref.Port)
 	case !spoken(s, i):
-		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, *s.Spec.AppProtocols[i])
+		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, appProtocol(s, i))
 	}
-	return table.Upstream{Namespace: key.Namespace, Service: key.Name, Port: ref.Port}, nil
+	return newUpstream(s, i), nil
+}
+
+// newUpstream returns a port of a Service.
+func newUpstream(s *cluster.Service, port int) table.Upstream {
+	up := table.Upstream{Namespace: s.Namespace, Service: s.Name, Port: s.Ports[port].Number}
+	if appProtocol(s, port) == "kubernetes.io/h2c" {
+		up.Protocol = table.H2C
+	}
+	return up
 }
 
 // spoken reports whether requests can be sent to a port of a Service (KEP-3726, appProtocol). What has no
 // prefix is a name of IANA's, and what is unknown is taken for HTTP.
 func spoken(s *cluster.Service, port int) bool {
+	return !slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, appProtocol(s, port))
+}
+
+// appProtocol returns that of a port of a Service; empty if it has none.
+func appProtocol(s *cluster.Service, port int) string {
 	if s.Spec == nil || s.Spec.AppProtocols == nil || s.Spec.AppProtocols[port] == nil {
-		return true
+		return ""
 	}
-	return !slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, *s.Spec.AppProtocols[port])
+	return *s.Spec.AppProtocols[port]
 }
 
 // granted reports whether a ReferenceGrant allows objects of a kind in a namespace to refer to another

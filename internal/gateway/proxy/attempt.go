@@ -67,7 +67,7 @@ func (a attempts) attempt(r *http.Request, x *exchange, e *balance.Endpoint) (*h
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = io.NopCloser(r.Body) // a transport closes it when it cannot connect, too
 	}
-	res, err := a.h1.RoundTrip(out)
+	res, err := a.transport(x.Upstream).RoundTrip(out)
 	if err != nil {
 		if cause := ctx.Err(); cause != nil {
 			err = cause

@@ -18,7 +18,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	x := exchangeOf(pr.In)
 	p.forwarded(pr)
 	out := pr.Out
-	if carriesRequests(out.Header.Get("Upgrade")) {
+	if x.Upstream.Protocol == table.H2C || carriesRequests(out.Header.Get("Upgrade")) { // HTTP/2 has no upgrades
 		out.Header.Del("Upgrade")
 		out.Header.Del("Connection")
 	}

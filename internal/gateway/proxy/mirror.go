@@ -101,7 +101,7 @@ func (p *Proxy) send(to table.Upstream, r *http.Request) {
 	defer cancel()
 	r = r.WithContext(ctx)
 	r.URL.Host = e.Addr.String()
-	res, err := p.h1.RoundTrip(r)
+	res, err := p.transport(to).RoundTrip(r)
 	if err != nil {
 		return
 	}

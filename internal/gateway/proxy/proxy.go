@@ -86,7 +86,7 @@ type Proxy struct {
 	cfg     Config
 	table   atomic.Pointer[table.Table]
 	reverse httputil.ReverseProxy
-	h1      *http.Transport
+	h1, h2c *http.Transport
 	retries budget
 	mirrors chan struct{} // has one for each copy under way
 }
@@ -97,6 +97,9 @@ const idleTimeout = 50 * time.Second
 
 // dialTimeout is how long a connection to an endpoint may take to be made.
 const dialTimeout = 3 * time.Second
+
+// pingAfter is how long a connection with requests under way may be silent before it is tested (HTTP/2).
+const pingAfter = 15 * time.Second
 
 // New returns a Proxy without a Table: it answers 503.
 func New(cfg Config) *Proxy {
@@ -109,6 +112,9 @@ func New(cfg Config) *Proxy {
 		DialContext: dialer.DialContext, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 64,
 		DisableCompression: true, // so that bodies pass as they are
 	}
+	p.h2c = p.h1.Clone()
+	p.h2c.Protocols, p.h2c.HTTP2 = new(http.Protocols), &http.HTTP2Config{SendPingTimeout: pingAfter}
+	p.h2c.Protocols.SetUnencryptedHTTP2(true)
 	p.reverse = httputil.ReverseProxy{
 		Rewrite: p.rewrite, Transport: attempts{p}, ModifyResponse: p.modifyResponse, ErrorHandler: p.fail,
 		FlushInterval: -1, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
@@ -122,6 +128,15 @@ func (p *Proxy) SetTable(t *table.Table) { p.table.Store(t) }
 // Close closes the connections that have nothing to do.
 func (p *Proxy) Close() {
 	p.h1.CloseIdleConnections()
+	p.h2c.CloseIdleConnections()
+}
+
+// transport returns what sends requests to an upstream.
+func (p *Proxy) transport(to table.Upstream) *http.Transport {
+	if to.Protocol == table.H2C {
+		return p.h2c
+	}
+	return p.h1
 }
 
 // exchange is a request on its way.

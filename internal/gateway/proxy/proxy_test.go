@@ -552,6 +552,45 @@ func TestNoUpgrade(t *testing.T) {
 	}
 }
 
+// TestH2C sends requests of all kinds to an upstream that speaks HTTP/2 only, and copies of them to another. What asks
+// for another protocol is answered in HTTP.
+func TestH2C(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	copies := make(chan string, 1)
+	start := func(handler http.HandlerFunc) netip.AddrPort {
+		s := httptest.NewUnstartedServer(handler)
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetUnencryptedHTTP2(true)
+		s.Start()
+		t.Cleanup(s.Close)
+		return netip.MustParseAddrPort(s.Listener.Addr().String())
+	}
+	web, other := web, other
+	web.Protocol, other.Protocol = table.H2C, table.H2C
+	g.pools.Update(map[table.Upstream][]netip.AddrPort{
+		web: {start(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "After")
+			fmt.Fprintf(w, "%s ", r.Proto)
+			w.(http.Flusher).Flush() // so that the length is not known
+			echo(w, r)
+			w.Header().Set("After", "all")
+		})},
+		other: {start(func(_ http.ResponseWriter, r *http.Request) { copies <- r.Proto + " " + r.RequestURI })},
+	})
+	route := to("/", table.Actions{Mirrors: []table.Mirror{{Upstream: other}}})
+	route.Rule.Backends[0].Upstream = web
+	g.serve(route)
+	res, got := g.ask("POST", "/a?b", "c", "Connection: Upgrade", "Upgrade: websocket")
+	if !strings.HasPrefix(got, "HTTP/2.0 POST /a?b ") || !strings.Contains(got, "body c") || strings.Contains(got, "Upgrade") ||
+		res.Trailer.Get("After") != "all" {
+		t.Errorf("status %d, trailer %v, %q; want HTTP/2.0 POST /a?b, body c and no Upgrade", res.StatusCode, res.Trailer, got)
+	}
+	if got, want := <-copies, "HTTP/2.0 /a?b"; got != want {
+		t.Errorf("copy %q, want %q", got, want)
+	}
+}
+
 // TestUpgrade passes both directions of a connection that changed its protocol (RFC 9110, section 7.8),
 // and keeps it when the table changes.
 func TestUpgrade(t *testing.T) {

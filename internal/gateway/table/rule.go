@@ -38,11 +38,22 @@ type Backend struct {
 	Actions
 }
 
-// Upstream names a port of a Service.
+// Upstream names a port of a Service, and what is spoken there.
 type Upstream struct {
 	Namespace, Service string
 	Port               uint16
+	Protocol           Protocol
 }
+
+// Protocol is what is spoken with an upstream.
+type Protocol uint8
+
+// The protocols.
+const (
+	HTTP1 Protocol = iota
+	// H2C is HTTP/2 without TLS, of which the client knows before (RFC 9113, section 3.3).
+	H2C
+)
 
 // Actions are what filters do, in the order in which the fields are listed.
 type Actions struct {

@@ -142,7 +142,6 @@ func preflight(w http.ResponseWriter, r *http.Request, c *table.CORS) bool {
 		}
 		set("Access-Control-Allow-Methods", c.Methods, method)
 		set("Access-Control-Allow-Headers", c.Headers, r.Header.Get("Access-Control-Request-Headers"))
-		h.Del("Access-Control-Expose-Headers")
 		h.Set("Access-Control-Max-Age", strconv.Itoa(int(c.MaxAge.Seconds())))
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -402,7 +402,7 @@ func TestCORS(t *testing.T) {
 			t.Errorf("%s: allowed origin %q, want it %t", origin, got, allowed)
 		}
 		if allowed && (h.Get("Access-Control-Allow-Methods") != "GET, PUT" || h.Get("Access-Control-Max-Age") != "3600" ||
-			h.Get("Access-Control-Allow-Headers") != "x-b") {
+			h.Get("Access-Control-Allow-Headers") != "x-b" || h.Get("Access-Control-Expose-Headers") != "X-A") {
 			t.Errorf("%s: the answer to the preflight request is %v", origin, h)
 		}
 		res, _ := g.ask("GET", "/", "", "Origin: "+origin)

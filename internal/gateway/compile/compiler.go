@@ -3,6 +3,7 @@
 //
 //	cluster.View ──► listener.go: the listeners of Gateways and ListenerSets, and which conflict
 //	                 pool.go:     the addresses of Gateways
+//	                 certificate.go: the certificates of listeners and Ingresses
 //	                 attach.go:   which listeners take a route, for which hostnames
 //	                 rule.go:     the rules of an HTTPRoute
 //	                 ingress.go:  the paths of an Ingress
@@ -29,8 +30,10 @@ type Config struct {
 	// GatewayController and IngressController are the controllers of our GatewayClasses and
 	// IngressClasses.
 	GatewayController, IngressController string
-	// IngressPort is where Ingresses are served; 0 is 80.
-	IngressPort uint16
+	// IngressPort and IngressTLSPort are where Ingresses are served; 0 is 80 and 443.
+	IngressPort, IngressTLSPort uint16
+	// DefaultCertificate: whoever serves the table has a certificate for hosts of Ingresses that have none.
+	DefaultCertificate bool
 	// Node is where the gateway runs, for topology hints; empty without one.
 	Node string
 	// Unclassed has Ingresses be ours while there is no IngressClass, as in the manifests of many projects.
@@ -49,8 +52,9 @@ type Compiler struct {
 	routes    map[cluster.Key]*route   // HTTPRoutes with a parent of ours
 	ingresses map[cluster.Key]*ingress // that are ours
 	// foreign are the routes that refer to objects in other namespaces, by namespace.
-	foreign   map[string]map[cluster.Key]struct{}
-	upstreams upstreams
+	foreign      map[string]map[cluster.Key]struct{}
+	upstreams    upstreams
+	certificates certificates
 	// attached is how many routes a listener took, and parts what each host is made of.
 	attached map[string]int32
 	parts    map[place]map[cluster.Ref]part
@@ -58,7 +62,9 @@ type Compiler struct {
 	// listeners are those that serve; ports are what has them.
 	listeners map[string]*table.Listener
 	ports     map[table.Socket]*port
-	table     *table.Table
+	// taken are the ports of Ingresses at which they are not served, and the listener in the way.
+	taken map[uint16]string
+	table *table.Table
 }
 
 // place is where a host is: the name of a listener, and a hostname.
@@ -91,13 +97,13 @@ type host struct {
 
 // NewCompiler returns a Compiler that has compiled nothing.
 func NewCompiler(cfg Config) *Compiler {
-	cfg.IngressPort = cmp.Or(cfg.IngressPort, 80)
+	cfg.IngressPort, cfg.IngressTLSPort = cmp.Or(cfg.IngressPort, 80), cmp.Or(cfg.IngressTLSPort, 443)
 	return &Compiler{
 		cfg: cfg, routes: make(map[cluster.Key]*route), ingresses: make(map[cluster.Key]*ingress),
 		foreign: make(map[string]map[cluster.Key]struct{}), attached: make(map[string]int32),
 		parts: make(map[place]map[cluster.Ref]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
-		upstreams: upstreams{services: make(map[cluster.Key]*service)},
+		upstreams: upstreams{services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
 	}
 }
 
@@ -106,6 +112,8 @@ type dirty struct {
 	routes, ingresses map[cluster.Key]struct{}
 	places            map[place]struct{}
 	listeners         map[string]struct{}
+	// serverNames are hosts of Ingresses whose certificate may be another one.
+	serverNames map[string]struct{}
 }
 
 // Output is what a change is compiled into.
@@ -122,11 +130,12 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	c.upstreams.begin(v, changes.Everything, c.cfg.Node)
 	d := &dirty{
 		make(map[cluster.Key]struct{}), make(map[cluster.Key]struct{}),
-		make(map[place]struct{}), make(map[string]struct{}),
+		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}),
 	}
 	if changes.Everything {
 		addKeys(d.routes, maps.Keys(c.routes), cluster.HTTPRoutes.All(v))
 		addKeys(d.ingresses, maps.Keys(c.ingresses), cluster.Ingresses.All(v))
+		c.certificates.forget(v)
 		c.replaceGateways(v, d)
 	} else {
 		c.affected(v, changes, d)
@@ -186,6 +195,9 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 			addKeys(d.ingresses, none, slices.Values(cluster.IngressesByService.Get(v, ref.Key)))
 		case cluster.KindReferenceGrant:
 			maps.Copy(d.routes, c.foreign[ref.Key.Namespace])
+			c.grantChanged(v, ref.Key.Namespace, d)
+		case cluster.KindSecret:
+			c.secretChanged(v, ref, d)
 		case cluster.KindNamespace: // its labels
 			listeners = true
 			for r := range cluster.HTTPRoutes.All(v) {
@@ -194,6 +206,9 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 				}
 			}
 		}
+	}
+	if changes.Freshness {
+		c.secretsRead(v, d)
 	}
 	if listeners {
 		c.replaceGateways(v, d)
@@ -226,6 +241,7 @@ func (c *Compiler) replaceGateways(v *cluster.View, d *dirty) {
 			}
 		}
 	}
+	c.certifyAll(v, d)
 }
 
 // putRoute replaces what an HTTPRoute was compiled into.
@@ -303,7 +319,8 @@ func (c *Compiler) compileRoute(v *cluster.View, r *cluster.Route) *route {
 func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 	ref := cluster.Ref{Kind: cluster.KindIngress, Key: key}
 	d.listeners[ingresses] = struct{}{}
-	if was := c.ingresses[key]; was != nil {
+	was := c.ingresses[key]
+	if was != nil {
 		c.takeParts(ref, ingresses, maps.Keys(was.routes), d)
 		if was.rest != nil {
 			c.takeParts(ref, ingresses, slices.Values([]string{noHost}), d)
@@ -313,12 +330,8 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		}
 		delete(c.ingresses, key)
 	}
-	f := cluster.Ingresses.Get(v, key)
-	if f == nil || f.Ingress == nil {
-		return
-	}
-	made := c.cfg.compileIngress(v, f)
-	if made == nil {
+	made := c.compileIngress(v, key, was)
+	if c.putHostCertificates(key, was, made, d); made == nil {
 		return
 	}
 	c.ingresses[key] = made
@@ -326,11 +339,25 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		c.upstreams.use(v, routes)
 	}
 	for hostname, routes := range made.routes {
-		c.putPart(place{ingresses, hostname}, ref, part{f.Ingress.Age, routes, made.rest}, d)
+		c.putPart(place{ingresses, hostname}, ref, part{made.age, routes, made.rest}, d)
 	}
 	if made.rest != nil {
-		c.putPart(place{ingresses, noHost}, ref, part{age: f.Ingress.Age, rest: made.rest}, d)
+		c.putPart(place{ingresses, noHost}, ref, part{age: made.age, rest: made.rest}, d)
 	}
+}
+
+// compileIngress compiles an Ingress; nil if there is none or it is not ours. Was is what it was compiled into
+// before.
+func (c *Compiler) compileIngress(v *cluster.View, key cluster.Key, was *ingress) *ingress {
+	f := cluster.Ingresses.Get(v, key)
+	if f == nil || f.Ingress == nil {
+		return nil
+	}
+	made := c.cfg.compileIngress(v, f)
+	if made != nil {
+		c.certifyIngress(v, f, made, was)
+	}
+	return made
 }
 
 // noHost is the place of what serves requests that no host of an Ingress has a route for. No hostname
@@ -427,7 +454,13 @@ func (c *Compiler) buildListeners(d *dirty) {
 		case made == nil || made.Hostname != hostname:
 			made = table.NewListener(name, hostname)
 		}
-		c.listeners[name] = c.withHosts(made, name, d)
+		made = c.withHosts(made, name, d)
+		if name == ingresses {
+			made = c.withHostCertificates(made, d)
+		} else {
+			made = made.WithCertificates(c.certificates.list(name))
+		}
+		c.listeners[name] = made
 	}
 	c.buildPorts()
 }
@@ -466,34 +499,71 @@ type port struct {
 	*table.Port
 	listeners []*table.Listener
 	ingresses *table.Listener
+	tls       bool
 }
 
 // buildPorts builds the ports of which a listener changed.
 func (c *Compiler) buildPorts() {
 	made := make(map[table.Socket]*port)
-	at := func(s table.Socket) *port {
-		if made[s] == nil {
-			made[s] = new(port)
-		}
-		return made[s]
-	}
 	for _, l := range c.gateways.serving {
 		for _, s := range l.sockets {
-			p := at(s)
-			p.listeners = append(p.listeners, c.listeners[l.name()])
+			if made[s] == nil {
+				made[s] = &port{tls: l.terminates()} // as all of a socket
+			}
+			made[s].listeners = append(made[s].listeners, c.listeners[l.name()])
 		}
 	}
-	if l := c.listeners[ingresses]; l != nil {
-		at(table.Socket{Port: c.cfg.IngressPort}).ingresses = l
-	}
+	c.addIngresses(made)
 	for s, p := range made {
-		if was := c.ports[s]; was != nil && was.ingresses == p.ingresses && slices.Equal(was.listeners, p.listeners) {
+		if was := c.ports[s]; was != nil && was.equal(p) {
 			p.Port = was.Port
+		} else if p.tls {
+			p.Port = table.NewTLSPort(p.listeners, p.ingresses)
 		} else {
 			p.Port = table.NewPort(p.listeners, p.ingresses)
 		}
 	}
 	c.ports = made
+}
+
+// equal reports whether two ports are made of the same.
+func (p *port) equal(o *port) bool {
+	return p.ingresses == o.ingresses && p.tls == o.tls && slices.Equal(p.listeners, o.listeners)
+}
+
+// addIngresses adds the listener of Ingresses to its ports: to that with TLS if there are certificates, and to
+// none that a Gateway has with the other protocol.
+func (c *Compiler) addIngresses(ports map[table.Socket]*port) {
+	c.taken = make(map[uint16]string)
+	l := c.listeners[ingresses]
+	if l == nil {
+		return
+	}
+	withTLS := map[uint16]bool{c.cfg.IngressPort: false}
+	if c.cfg.DefaultCertificate || len(c.certificates.hosts) > 0 {
+		withTLS[c.cfg.IngressTLSPort] = true
+	}
+	for number, tls := range withTLS {
+		at := table.Socket{Port: number}
+		p := cmp.Or(ports[at], &port{tls: tls})
+		if p.tls != tls {
+			c.taken[number] = p.listeners[0].Name
+			continue
+		}
+		p.ingresses = l
+		ports[at] = p
+	}
+}
+
+// unserved returns what users must know of an Ingress of which a Gateway has a port.
+func (c *Compiler) unserved(i *ingress) (problems []Problem) {
+	if by := c.taken[c.cfg.IngressPort]; by != "" {
+		problems = append(problems, Problem{"spec.rules", fmt.Sprintf("%s serves TLS at port %d", by, c.cfg.IngressPort)})
+	}
+	if by := c.taken[c.cfg.IngressTLSPort]; by != "" && len(i.certificates) > 0 {
+		problems = append(problems, Problem{"spec.tls", fmt.Sprintf("%s serves HTTP at port %d", by, c.cfg.IngressTLSPort)})
+	}
+	return problems
 }
 
 // Verdicts returns what is said of all objects.
@@ -508,13 +578,13 @@ func (c *Compiler) Verdicts() *Verdicts {
 		if ref.Kind == cluster.KindListenerSet {
 			of = made.Sets
 		}
-		of[ref.Key] = h.verdict(c.attached)
+		of[ref.Key] = h.verdict(c.attached, c.certificates.of)
 	}
 	for key, r := range c.routes {
 		made.Routes[key] = r.verdicts
 	}
 	for key, i := range c.ingresses {
-		made.Ingresses[key] = i.IngressVerdict
+		made.Ingresses[key] = IngressVerdict{append(slices.Clip(i.Problems), c.unserved(i)...)}
 	}
 	for _, hosts := range c.hosts {
 		for _, h := range hosts {

@@ -1,18 +1,23 @@
 package compile
 
 import (
+	"crypto/tls"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // testConfig is the Config of tests. A few Gateways can have addresses of their own.
@@ -34,8 +39,12 @@ func newStore(objects ...cluster.Object) *cluster.Store {
 }
 
 // compileAll compiles all that is in a Store.
-func compileAll(store *cluster.Store) (c *Compiler, made Output) {
+func compileAll(store *cluster.Store) (c *Compiler, made Output) { return compileWith(store, nil) }
+
+// compileWith compiles all that is in a Store, and knows the key pairs that Secrets had.
+func compileWith(store *cluster.Store, pairs map[cluster.Key]*keyPair) (c *Compiler, made Output) {
 	c = NewCompiler(testConfig)
+	maps.Copy(c.certificates.pairs, pairs)
 	store.View(func(v *cluster.View) { made = c.Apply(v, &cluster.Changes{Everything: true}) })
 	return c, made
 }
@@ -65,14 +74,19 @@ func ask(t *table.Table, at table.Socket, host string, r *table.Request) string 
 	if p == nil {
 		return "no port"
 	}
+	text := ""
+	if p.TLS() {
+		owner, certificate := p.Certificate(&tls.ClientHelloInfo{ServerName: host})
+		text = fmt.Sprintf("TLS %t %p, ", owner != nil, certificate)
+	}
 	l, found := p.Find(host, r)
 	switch {
 	case l == nil:
-		return "no listener"
+		return text + "no listener"
 	case found == nil:
-		return l.Name + ": none"
+		return text + l.Name + ": none"
 	}
-	return fmt.Sprintf("%s: %s %d", l.Name, found.Rule.Object, found.Rule.Index)
+	return text + fmt.Sprintf("%s: %s %d", l.Name, found.Rule.Object, found.Rule.Index)
 }
 
 // TestChangesEqualScratch changes clusters at random. After each change, what was compiled from the
@@ -90,6 +104,7 @@ func TestChangesEqualScratch(t *testing.T) {
 			store := newStore(w.classes()...)
 			feed := store.Subscribe()
 			c, endpoints := NewCompiler(testConfig), make(map[table.Upstream][]netip.AddrPort)
+			live := false
 			for i := range changes {
 				store.Update(func(tx *cluster.Tx) {
 					for range 1 + w.IntN(4) {
@@ -99,13 +114,16 @@ func TestChangesEqualScratch(t *testing.T) {
 				changed := feed.Pending()
 				var made Output
 				store.View(func(v *cluster.View) { made = c.Apply(v, &changed) })
-				scratch, from := compileAll(store)
-				got, want := made.Table, from.Table
 				for up, addrs := range made.Endpoints {
 					if endpoints[up] = addrs; addrs == nil {
 						delete(endpoints, up)
 					}
 				}
+				if store.View(func(v *cluster.View) { live = v.Freshness(cluster.KindSecret) == cluster.Live }); !live {
+					continue // certificates of Secrets that are not read are those of before
+				}
+				scratch, from := compileWith(store, c.certificates.pairs)
+				got, want := made.Table, from.Table
 				if diff := cmp.Diff(from.Endpoints, endpoints, byValue); diff != "" {
 					t.Fatalf("change %d, %v: endpoints (-scratch +changes):\n%s", i, changed.Objects, diff)
 				}
@@ -174,7 +192,16 @@ func (w *world) hostname() string {
 // change puts or deletes an object.
 func (w *world) change(tx *cluster.Tx) {
 	var o cluster.Object
-	switch w.IntN(15) {
+	switch w.IntN(20) {
+	case 15:
+		f := cluster.Live
+		if w.IntN(6) == 0 {
+			f = cluster.Confirming
+		}
+		tx.SetFreshness(f, cluster.KindSecret)
+		return
+	case 16, 17:
+		o = w.secret()
 	case 11:
 		tx.Put(&cluster.Node{Name: testConfig.Node, Zone: w.of("z1", "z2")})
 		return
@@ -199,9 +226,15 @@ func (w *world) change(tx *cluster.Tx) {
 		o = w.service()
 	case 6:
 		o = &cluster.ReferenceGrant{
-			Key:  w.key("grant"),
-			From: []cluster.GrantFrom{{GroupKind: httpRoute, Namespace: w.namespace()}},
-			To:   []cluster.GrantTo{{GroupKind: cluster.GroupKind{Kind: "Service"}, Name: w.of("", "s1")}},
+			Key: w.key("grant"),
+			From: []cluster.GrantFrom{
+				{GroupKind: httpRoute, Namespace: w.namespace()},
+				{GroupKind: cluster.GroupKind{Group: gatewayGroup, Kind: w.of("Gateway", "ListenerSet")}, Namespace: w.namespace()},
+			},
+			To: []cluster.GrantTo{
+				{GroupKind: cluster.GroupKind{Kind: "Service"}, Name: w.of("", "s1")},
+				{GroupKind: cluster.GroupKind{Kind: "Secret"}, Name: w.of("", "c1")},
+			},
 		}
 	case 7, 8:
 		o = w.ingress()
@@ -227,8 +260,16 @@ func (w *world) allowed() cluster.AllowedNamespaces {
 func (w *world) listeners() (all []cluster.Listener) {
 	for i := range 1 + w.IntN(3) {
 		l := cluster.Listener{
-			Name: fmt.Sprint("l", i), Hostname: w.hostname(), Port: []uint16{80, 8080}[w.IntN(2)],
+			Name: fmt.Sprint("l", i), Hostname: w.hostname(), Port: []uint16{80, 8080, 443}[w.IntN(3)],
 			Protocol: cluster.HTTPProtocol, Namespaces: w.allowed(),
+		}
+		if l.Port == 443 && w.IntN(8) > 0 || w.IntN(8) == 0 {
+			l.Protocol, l.TLS = cluster.HTTPSProtocol, &cluster.ListenerTLS{Mode: cluster.TLSTerminate}
+			for range w.IntN(3) {
+				l.TLS.Certificates = append(l.TLS.Certificates, cluster.ObjectRef{
+					Kind: "Secret", Namespace: w.namespace(), Name: w.of("c1", "c2"),
+				})
+			}
 		}
 		if w.IntN(10) == 0 {
 			l.Protocol = "example.com/other"
@@ -267,6 +308,33 @@ func (w *world) addresses() []cluster.GatewayAddress {
 	return all
 }
 
+// certificatesOf returns key pairs for Secrets.
+var certificatesOf = sync.OnceValue(func() (all []map[string]cluster.Confidential) {
+	for _, name := range []string{"x.test", "a.x.test", "y.test"} {
+		made, err := testcert.New(name, time.Now().Add(time.Hour))
+		if err != nil {
+			panic(err)
+		}
+		certificate, key := made.PEM()
+		all = append(all, map[string]cluster.Confidential{"tls.crt": certificate, "tls.key": key})
+	}
+	return all
+})
+
+// secret is one with a key pair, or with something else.
+func (w *world) secret() *cluster.Secret {
+	s := &cluster.Secret{Key: w.key("c1", "c2"), Type: "kubernetes.io/tls"}
+	all := certificatesOf()
+	s.Data = all[w.IntN(len(all))]
+	switch w.IntN(6) {
+	case 0:
+		s.Data = map[string]cluster.Confidential{"tls.crt": s.Data["tls.crt"], "tls.key": all[w.IntN(len(all))]["tls.key"]}
+	case 1:
+		s.Type = "Opaque"
+	}
+	return s
+}
+
 func (w *world) service() *cluster.Service {
 	s := &cluster.Service{Key: w.key("s1", "s2"), Ports: []cluster.Port{{Name: "http", Number: 80, Protocol: cluster.TCP}}}
 	if w.IntN(3) == 0 {
@@ -299,6 +367,13 @@ func (w *world) ingress() *cluster.Frontend {
 	}
 	if w.IntN(3) == 0 {
 		spec.Default = new(backend())
+	}
+	for range w.IntN(3) {
+		t := cluster.IngressTLS{Secret: w.of("c1", "c2", "c2", "")}
+		if w.IntN(3) > 0 {
+			t.Hosts = []string{w.of("x.test", "*.x.test", "a.x.test", "y.test")}
+		}
+		spec.TLS = append(spec.TLS, t)
 	}
 	return &cluster.Frontend{Kind: cluster.KindIngress, Key: w.key("i1", "i2", "i3"), Ingress: spec}
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"crypto/tls"
 	"fmt"
 	"iter"
 	"slices"
@@ -15,6 +16,10 @@ type ingress struct {
 	// defaultBackend.
 	routes map[string][]table.Route
 	rest   *table.Rule
+	// certificates are those for hosts. unread: a Secret is not read yet.
+	certificates map[string]*tls.Certificate
+	unread       bool
+	age          cluster.Age
 	IngressVerdict
 }
 
@@ -65,7 +70,9 @@ func (c *Config) serves(v *cluster.View, i *cluster.IngressSpec) (ours bool, pro
 
 // compileIngress compiles an Ingress; nil if it is not ours.
 func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
-	made := &ingress{routes: make(map[string][]table.Route)}
+	made := &ingress{
+		routes: make(map[string][]table.Route), certificates: make(map[string]*tls.Certificate), age: f.Ingress.Age,
+	}
 	ours, problem := c.serves(v, f.Ingress)
 	if problem != nil {
 		made.Problems = []Problem{*problem}

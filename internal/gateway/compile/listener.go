@@ -66,6 +66,7 @@ func (c *Config) compileGateways(v *cluster.View) gateways {
 		order = append(order, c.compileGateway(v, gw, assigned[gw.Key])...)
 	}
 	resolveConflicts(order)
+	findOverlaps(order)
 	for _, h := range order {
 		g.holders[h.ref] = h
 		for _, l := range h.listeners {
@@ -118,15 +119,18 @@ func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
 	}
 }
 
-// judge sets the listener's kinds, and its conditions but for Conflicted.
+// judge sets the listener's kinds, and its conditions but for Conflicted and what is known of certificates.
 func (l *listener) judge() {
 	acceptance, refs := yes(accepted, "Accepted", ""), yes(resolvedRefs, "ResolvedRefs", "")
-	if l.spec.Protocol != cluster.HTTPProtocol {
+	l.kinds = []cluster.GroupKind{httpRoute}
+	switch {
+	case l.spec.Protocol != cluster.HTTPProtocol && l.spec.Protocol != cluster.HTTPSProtocol:
 		acceptance = no(accepted, "UnsupportedProtocol", fmt.Sprintf("protocol %s is not supported", l.spec.Protocol))
-		l.valid = false
-	} else {
-		l.kinds = []cluster.GroupKind{httpRoute}
+		l.kinds = nil
+	case l.terminates() && l.spec.TLS != nil && l.spec.TLS.Mode == cluster.TLSPassthrough:
+		acceptance = no(accepted, "UnsupportedValue", "tls.mode is Passthrough, which protocol HTTPS cannot have")
 	}
+	l.valid = l.valid && acceptance.Status == "True"
 	if len(l.spec.Kinds) > 0 {
 		known := l.kinds
 		l.kinds = nil
@@ -151,7 +155,7 @@ func resolveConflicts(order []*holder) {
 	taken := make(map[place]*listener)
 	protocols := make(map[table.Socket]*listener)
 	for _, h := range order {
-		lost := make(map[*listener]cluster.Condition)
+		lost := h.mixedProtocols()
 		for _, l := range h.listeners {
 			for _, s := range l.sockets {
 				switch by := taken[place{s, l.spec.Hostname}]; {
@@ -185,15 +189,39 @@ func resolveConflicts(order []*holder) {
 	}
 }
 
-// verdict returns what is said of a Gateway or ListenerSet, with the number of routes at each listener.
-func (h *holder) verdict(attached map[string]int32) *GatewayVerdict {
+// mixedProtocols returns the listeners whose port another one of the holder has with another protocol.
+func (h *holder) mixedProtocols() map[*listener]cluster.Condition {
+	first := make(map[uint16]*listener)
+	mixed := make(map[uint16]bool)
+	for _, l := range h.listeners {
+		if !l.valid {
+			continue
+		}
+		by := cmp.Or(first[l.spec.Port], l)
+		first[l.spec.Port] = by
+		mixed[l.spec.Port] = mixed[l.spec.Port] || by.spec.Protocol != l.spec.Protocol
+	}
+	lost := make(map[*listener]cluster.Condition)
+	for _, l := range h.listeners {
+		if mixed[l.spec.Port] {
+			lost[l] = yes(conflicted, "ProtocolConflict", "listeners with other protocols have the port")
+		}
+	}
+	return lost
+}
+
+// verdict returns what is said of a Gateway or ListenerSet, with the number of routes at each listener and
+// its certificates.
+func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *GatewayVerdict {
 	made := &GatewayVerdict{
 		Conditions: []cluster.Condition{h.accepted}, Addresses: h.at.addrs, Unprogrammed: h.at.problem,
 	}
+	some := false // is programmed
 	for _, l := range h.listeners {
-		made.Listeners = append(made.Listeners, ListenerVerdict{
-			Name: l.spec.Name, SupportedKinds: l.kinds, AttachedRoutes: attached[l.name()], Conditions: l.conditions,
-		})
+		verdict := l.verdict(of[l.name()])
+		verdict.AttachedRoutes = attached[l.name()]
+		some = some || verdict.Unprogrammed == nil
+		made.Listeners = append(made.Listeners, verdict)
 		if !l.valid && h.accepted.Status == "True" {
 			// The Gateway is accepted as long as one of its listeners is (GatewayReasonListenersNotValid).
 			some := slices.ContainsFunc(h.listeners, func(l *listener) bool { return l.valid })
@@ -201,6 +229,33 @@ func (h *holder) verdict(attached map[string]int32) *GatewayVerdict {
 				Type: accepted, Status: map[bool]string{true: "True", false: "False"}[some],
 				Reason: "ListenersNotValid", Message: "see the conditions of the listeners",
 			}
+		}
+	}
+	if made.Unprogrammed == nil && !some {
+		made.Unprogrammed = new(no(programmed, "Invalid", "no listener is programmed"))
+	}
+	return made
+}
+
+// verdict returns what is said of a listener, but for its routes.
+func (l *listener) verdict(of *certified) ListenerVerdict {
+	made := ListenerVerdict{Name: l.spec.Name, SupportedKinds: l.kinds, Conditions: slices.Clone(l.conditions)}
+	invalid := func(message string) { made.Unprogrammed = new(no(programmed, "Invalid", message)) }
+	switch {
+	case !l.valid:
+		invalid("see the other conditions")
+	case len(l.sockets) == 0:
+		made.Unprogrammed = new(no(programmed, "Pending", "the Gateway has no address"))
+	}
+	if of == nil {
+		return made
+	}
+	if len(of.certificates) == 0 {
+		invalid("the listener has no certificate")
+	}
+	for i, c := range made.Conditions {
+		if of.refs != nil && c.Type == resolvedRefs {
+			made.Conditions[i] = *of.refs
 		}
 	}
 	return made

@@ -15,7 +15,7 @@ import (
 // value has a dot at the end.
 func gatewayOf(name, requests, status string) *cluster.Frontend {
 	addresses := func(list string) (all []cluster.GatewayAddress) {
-		for _, value := range strings.Fields(list) {
+		for value := range strings.FieldsSeq(list) {
 			a := cluster.GatewayAddress{Type: cluster.AddressIP, Value: strings.TrimPrefix(value, "any")}
 			if strings.HasSuffix(value, ".") {
 				a.Type = cluster.AddressHostname

@@ -77,11 +77,12 @@ func (s Shadow) compare(o Shadow) int {
 
 // The types of conditions (Gateway API v1).
 const (
-	accepted         = "Accepted"
-	resolvedRefs     = "ResolvedRefs"
-	conflicted       = "Conflicted"
-	partiallyInvalid = "PartiallyInvalid"
-	programmed       = "Programmed"
+	accepted             = "Accepted"
+	resolvedRefs         = "ResolvedRefs"
+	conflicted           = "Conflicted"
+	partiallyInvalid     = "PartiallyInvalid"
+	programmed           = "Programmed"
+	overlappingTLSConfig = "OverlappingTLSConfig"
 )
 
 func yes(condition, reason, message string) cluster.Condition {

@@ -7,12 +7,14 @@
 //	                   └► Host (exact, else longest wildcard, else any)
 //	                        └► path: exact, else regular expression, else longest prefix
 //	                             └► method, headers, query: the first Route in order ──► Rule
+//	server name ──► Port ──► Listener ──► certificate
 //
 // The order is that of Gateway API (HTTPRouteRule.matches, v1). Ingress has the same one: a path that
 // is equal to that of the request is also the longest.
 package table
 
 import (
+	"crypto/tls"
 	"iter"
 	"maps"
 	"net/netip"
@@ -45,6 +47,7 @@ func (t *Table) Sockets() iter.Seq[Socket] { return maps.Keys(t.ports) }
 type Port struct {
 	listeners names[*Listener]
 	ingresses *Listener
+	tls       bool
 }
 
 // NewPort returns a Port with the listeners of Gateways, each with another hostname, and that of
@@ -96,6 +99,9 @@ type Listener struct {
 	Hostname string
 	hosts    names[*Host]
 	rest     *Host
+	// certificates are those of a listener of a Gateway, byHost those of Ingresses; nil for others.
+	certificates []*tls.Certificate
+	byHost       *names[*tls.Certificate]
 }
 
 // Listeners yields the listeners of Gateways, in no order.
@@ -110,7 +116,11 @@ func NewListener(name, hostname string) *Listener { return &Listener{Name: name,
 
 // NewIngresses returns the Listener of Ingresses, without hosts: a wildcard stands for one label
 // (IngressRule.host), where it stands for any number in Gateway API.
-func NewIngresses() *Listener { return &Listener{Name: "Ingress", hosts: names[*Host]{oneLabel: true}} }
+func NewIngresses() *Listener {
+	return &Listener{
+		Name: "Ingress", hosts: names[*Host]{oneLabel: true}, byHost: &names[*tls.Certificate]{oneLabel: true},
+	}
+}
 
 // WithHosts returns a Listener with the name and hostname of l, and the hosts of l but for those that
 // differ. A nil Host is removed.

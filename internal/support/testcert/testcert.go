@@ -63,6 +63,9 @@ func New(name string, until time.Time) (*Certificate, error) {
 	return c, nil
 }
 
+// PEM returns the certificate and the key as PEM.
+func (c *Certificate) PEM() (certificate, key []byte) { return c.certificate, c.key }
+
 // Write writes the certificate and the key as PEM to tls.crt and tls.key in dir,
 // replacing existing files, and returns their paths.
 func (c *Certificate) Write(dir string) (certificate, key string, err error) {

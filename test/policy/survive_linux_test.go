@@ -7,13 +7,16 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,6 +106,62 @@ func TestSurvives(t *testing.T) {
 	nft(t, "delete table inet "+table)
 	until(t, "the table is repaired without API server", func() bool { return ruleset(t) == before })
 	s.holds(t, "after a repair without API server")
+}
+
+// TestLostMessages has another table change while the agent is frozen until netlink has no room for more messages, and
+// so not for those about the end of the table. The agent must compare the table when it runs again.
+func TestLostMessages(t *testing.T) {
+	s := withThree(t)
+	if s == nil {
+		return
+	}
+	const each, most = 20_000, 25 // elements in a change, and changes
+	before := ruleset(t)
+	thaw := s.Freeze(t)
+	var many strings.Builder
+	many.WriteString("add table ip many; add set ip many s { type ipv4_addr; }; flush set ip many s\n")
+	many.WriteString("add element ip many s {")
+	for i := range each {
+		fmt.Fprintf(&many, " 10.0.%d.%d comment %q,", i>>8, i&255, strings.Repeat("x", 120))
+	}
+	many.WriteString(" }\n")
+	file := filepath.Join(t.TempDir(), "many")
+	must(t, os.WriteFile(file, []byte(many.String()), 0o600))
+	for i := 0; lostMessages(t) == 0; i++ {
+		if i == most {
+			t.Fatalf("netlink has lost no message after %d changes of %d elements", i, each)
+		}
+		nft(t, "include "+strconv.Quote(file))
+	}
+	lost := lostMessages(t)
+	nft(t, "delete table inet "+table)
+	if lostMessages(t) == lost {
+		t.Error("netlink has lost no message about the table")
+	}
+	thaw()
+	until(t, "the table is repaired", func() bool { return ruleset(t) == before })
+	s.holds(t, "after messages were lost")
+	if known := "another program changed"; strings.Contains(s.Log(), known) {
+		t.Errorf("the agent got a message: it logged %q", known)
+	}
+}
+
+// lostMessages returns how many messages netlink has lost that listeners for changes of nftables should have got.
+func lostMessages(t *testing.T) (lost int) {
+	t.Helper()
+	const family, groups, drops = 1, 3, 8                     // columns; see netlink_native_seq_show of the kernel's af_netlink.c
+	text, err := os.ReadFile("/proc/thread-self/net/netlink") // other threads serve Pods
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) <= drops || f[family] != strconv.Itoa(unix.NETLINK_NETFILTER) || f[groups] != "00000040" {
+			continue
+		}
+		n, err := strconv.Atoi(f[drops])
+		must(t, err)
+		lost += n
+	}
+	return lost
 }
 
 // TestChanges verifies that what changes takes effect.

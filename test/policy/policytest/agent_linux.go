@@ -177,6 +177,16 @@ func (a *Agent) Stop() {
 	}
 }
 
+// Freeze has the agent do nothing until the returned function is called.
+func (a *Agent) Freeze(t *testing.T) (thaw func()) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	process := a.process.Process
+	must(t, process.Signal(syscall.SIGSTOP))
+	return func() { must(t, process.Signal(syscall.SIGCONT)) }
+}
+
 // call calls the plugin as a container runtime does.
 func (a *Agent) call(t *testing.T, command string, p *Pod) error {
 	t.Helper()

@@ -3,6 +3,7 @@ package h1
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -49,7 +50,9 @@ var errDone = errors.New("done")
 // runs, and in holds what was received and not used.
 type conn struct {
 	server *Server
-	rwc    net.Conn
+	raw    net.Conn // as it was accepted
+	rwc    net.Conn // the same, or tls
+	tls    *tls.Conn
 	remote string
 	base   context.Context // with the address of the listener
 
@@ -59,15 +62,23 @@ type conn struct {
 	buffer   *[bufferSize]byte // from buffers; nil if parked
 	in       wire.Buffer       // in the buffer, or in a larger one
 	requests int
+	tlsState *tls.ConnectionState // nil while it is parked
 
 	watch watch
 }
 
-func newConn(s *Server, rwc net.Conn) *conn {
-	return &conn{
-		server: s, rwc: rwc, remote: rwc.RemoteAddr().String(),
-		base: context.WithValue(context.Background(), http.LocalAddrContextKey, rwc.LocalAddr()),
+func newConn(s *Server, raw net.Conn) *conn {
+	c := &conn{
+		server: s, raw: raw, rwc: raw, remote: raw.RemoteAddr().String(),
+		base: context.WithValue(context.Background(), http.LocalAddrContextKey, raw.LocalAddr()),
 	}
+	if s.TLS != nil {
+		if config := s.TLS(); config != nil {
+			c.tls = tls.Server(raw, config)
+			c.rwc = c.tls
+		}
+	}
+	return c
 }
 
 // What a parked connection waits for.
@@ -81,21 +92,24 @@ const (
 func (c *conn) wake() {
 	switch c.waits.Load() {
 	case firstRequest:
-		_ = c.rwc.SetReadDeadline(time.Now().Add(holdFor))
+		_ = c.raw.SetReadDeadline(time.Now().Add(holdFor))
 	case furtherRequest:
-		_ = c.rwc.SetReadDeadline(time.Unix(1, 0))
+		_ = c.raw.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// survive is deferred: a fault of this package must end no other connection.
+func (c *conn) survive() {
+	if v := recover(); v != nil {
+		c.server.log.Error("serving a connection panicked", "panic", v, "stack", string(debug.Stack()))
+		c.raw.Close()
+		c.server.forget(c)
 	}
 }
 
 // park waits for the first octet of a request and serves the connection from then on.
 func (c *conn) park() {
-	defer func() {
-		if v := recover(); v != nil { // a fault of this package, which must end no other connection
-			c.server.log.Error("serving a connection panicked", "panic", v, "stack", string(debug.Stack()))
-			c.rwc.Close()
-			c.server.forget(c)
-		}
-	}()
+	defer c.survive()
 	if c.requests == 0 {
 		c.waits.Store(firstRequest)
 	} else {
@@ -129,7 +143,7 @@ func (c *conn) serve() {
 			return
 		}
 		c.requests++
-		done := budget.Use(c.rwc)
+		done := budget.Use(c.raw)
 		if !c.exchange(req, f) {
 			return // it stays busy until it is closed, if it was hijacked
 		}
@@ -162,6 +176,7 @@ func (c *conn) free() {
 		buffers.Put(c.buffer)
 		c.buffer, c.in = nil, wire.Buffer{}
 	}
+	c.tlsState = nil
 }
 
 // close ends the connection.
@@ -233,7 +248,7 @@ func headError(err error) error {
 // preface of HTTP/2 it hands the connection over.
 func (c *conn) refuse(err error) {
 	if errors.Is(err, errPreface) {
-		if c.server.http2 != nil && c.requests == 0 {
+		if c.server.http2 != nil && c.requests == 0 && c.tls == nil { // with TLS it is agreed on in the handshake
 			c.handOver()
 			return
 		}
@@ -258,7 +273,7 @@ func (c *conn) handOver() {
 	_ = c.rwc.SetDeadline(time.Time{})
 	c.in.R = 0 // the preface is what came first
 	made := &preread{Conn: c.rwc, rest: bytes.Clone(c.in.Received())}
-	budget.Use(c.rwc) // until it is closed
+	budget.Use(c.raw) // until it is closed
 	c.server.forget(c)
 	c.server.http2.give(made)
 	c.free()
@@ -285,7 +300,7 @@ func (c *conn) exchange(req *http.Request, f framing) bool {
 	ctx, cancel := context.WithCancel(c.base)
 	defer cancel()
 	req = req.WithContext(ctx)
-	req.RemoteAddr = c.remote
+	req.RemoteAddr, req.TLS = c.remote, c.state()
 	res := newResponse(c, req, cancel)
 	var b *body
 	if f.length == 0 {

@@ -2,7 +2,8 @@
 // message differently could be made to see requests that others do not: what is not in the grammar is
 // refused, and the connection closed.
 //
-//	accept ──► conn.go: waits ──► head.go: *http.Request ──► Handler ──► response.go ──► client
+//	accept ──► tls.go: handshake, if there is TLS
+//	             └► conn.go: waits ──► head.go: *http.Request ──► Handler ──► response.go ──► client
 //	                                       body.go: its body ◄─┘
 //	           handover.go: connections that become another protocol's
 //
@@ -14,6 +15,7 @@ package h1
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -39,6 +41,8 @@ type Limits struct {
 	// HeadTimeout is how long a head may take from its first octet; then the answer is 408. The default
 	// is 10 s.
 	HeadTimeout time.Duration
+	// HandshakeTimeout is how long a TLS handshake may take. The default is 10 s.
+	HandshakeTimeout time.Duration
 	// IdleTimeout is how long a connection may wait for a request. The default is 2 min.
 	IdleTimeout time.Duration
 	// Rate is the least octets per second at which a client must send a body and take a response, after
@@ -53,14 +57,15 @@ type Limits struct {
 // withDefaults returns the limits with the defaults for fields that are zero.
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		Head:        cmp.Or(l.Head, 16<<10),
-		Target:      cmp.Or(l.Target, 8<<10),
-		Fields:      cmp.Or(l.Fields, 128),
-		HeadTimeout: cmp.Or(l.HeadTimeout, 10*time.Second),
-		IdleTimeout: cmp.Or(l.IdleTimeout, 2*time.Minute),
-		Rate:        cmp.Or(l.Rate, 240),
-		Grace:       cmp.Or(l.Grace, 20*time.Second),
-		Discard:     cmp.Or(l.Discard, 64<<10),
+		Head:             cmp.Or(l.Head, 16<<10),
+		Target:           cmp.Or(l.Target, 8<<10),
+		Fields:           cmp.Or(l.Fields, 128),
+		HeadTimeout:      cmp.Or(l.HeadTimeout, 10*time.Second),
+		HandshakeTimeout: cmp.Or(l.HandshakeTimeout, 10*time.Second),
+		IdleTimeout:      cmp.Or(l.IdleTimeout, 2*time.Minute),
+		Rate:             cmp.Or(l.Rate, 240),
+		Grace:            cmp.Or(l.Grace, 20*time.Second),
+		Discard:          cmp.Or(l.Discard, 64<<10),
 	}
 }
 
@@ -72,11 +77,11 @@ func (l *Limits) within(n int64) time.Duration {
 	return l.Grace + time.Duration(n)*time.Second/time.Duration(l.Rate)
 }
 
-// Refusal is a request that is refused.
+// Refusal is a request that is refused, or a TLS handshake that failed.
 type Refusal struct {
 	Local  net.Addr
 	Remote string // address and port
-	Status int    // of the answer
+	Status int    // of the answer; 0 for a handshake
 	Reason string
 }
 
@@ -91,11 +96,16 @@ type Server struct {
 	// Connections accounts the connections; nil for no limit. One is busy in it (budget.Use) while it has a
 	// request.
 	Connections *budget.Account
-	// HTTP2 serves connections that begin with the preface of HTTP/2 (RFC 9113, section 3.3); its
-	// Protocols must have UnencryptedHTTP2. If it is nil they are refused.
+	// TLS returns the configuration of a connection that was accepted, which begins with a handshake then; nil
+	// for one without TLS. It must not block. NextProtos must have "http/1.1", and may have "h2" with HTTP2. A
+	// nil TLS is none for all.
+	TLS func() *tls.Config
+	// HTTP2 serves connections that begin with the preface of HTTP/2 (RFC 9113, section 3.3), and those on
+	// which client and server agreed on it by ALPN; its Protocols must have UnencryptedHTTP2 and HTTP2. If it
+	// is nil they are refused.
 	HTTP2 *http.Server
-	// Refused is called for each request that is refused; nil for none. The Handler gets those of which only the
-	// body is invalid, with an error of Read.
+	// Refused is called for each request and handshake that is refused; nil for none. The Handler gets requests
+	// of which only the body is invalid, with an error of Read.
 	Refused func(Refusal)
 	Log     *slog.Logger // nil for none
 
@@ -173,7 +183,11 @@ func (s *Server) open(rwc net.Conn) {
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
 	s.mu.Unlock()
-	go c.park()
+	if c.tls != nil {
+		go c.shakeHands()
+	} else {
+		go c.park()
+	}
 }
 
 // forget removes a connection that has ended, or become another protocol's.
@@ -250,7 +264,7 @@ func (s *Server) Close() error {
 		l.Close()
 	}
 	for c := range s.conns {
-		c.rwc.Close()
+		c.raw.Close()
 	}
 	if s.HTTP2 != nil {
 		return s.HTTP2.Close()

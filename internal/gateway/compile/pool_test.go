@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -100,7 +101,7 @@ func TestAssign(t *testing.T) {
 // changes. No address is that of two Gateways.
 func TestAssignIsStable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(1)
+	w := &world{Rand: rand.New(rand.NewPCG(1, 1))}
 	cfg := testConfig
 	cfg.PoolByDefault = true
 	cfg.Pool = append(slices.Clone(cfg.Pool), netip.MustParseAddr("192.0.2.3"))

@@ -61,6 +61,7 @@ const (
 	NoTable     table.Reason = "not ready"
 	NoListener  table.Reason = "no listener for the host"
 	NoRoute     table.Reason = "no route"
+	Misdirected table.Reason = "misdirected"
 	BadPath     table.Reason = "bad path"
 	NoBackend   table.Reason = "no backend"
 	NoEndpoint  table.Reason = "no ready endpoint"
@@ -74,8 +75,8 @@ const (
 // Known reports whether a reason is one of those above; others are of rules.
 func Known(r table.Reason) bool {
 	switch r {
-	case NoTable, NoListener, NoRoute, BadPath, NoBackend, NoEndpoint, Unreachable, TimedOut, Redirected, Preflight,
-		ClientGone:
+	case NoTable, NoListener, NoRoute, Misdirected, BadPath, NoBackend, NoEndpoint, Unreachable, TimedOut, Redirected,
+		Preflight, ClientGone:
 		return true
 	}
 	return false
@@ -124,6 +125,9 @@ func New(cfg Config) *Proxy {
 
 // SetTable has requests from now on be served by t.
 func (p *Proxy) SetTable(t *table.Table) { p.table.Store(t) }
+
+// Table returns the table that requests are served by; nil before the first.
+func (p *Proxy) Table() *table.Table { return p.table.Load() }
 
 // Close closes the connections that have nothing to do.
 func (p *Proxy) Close() {
@@ -215,6 +219,9 @@ func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Rea
 	port := t.Port(x.at)
 	if port == nil {
 		return http.StatusNotFound, NoListener
+	}
+	if port.TLS() != (r.TLS != nil) || r.TLS != nil && port.Misdirected(r.TLS.ServerName, x.Host) {
+		return http.StatusMisdirectedRequest, Misdirected
 	}
 	request := table.Request{Method: r.Method, Path: x.path, Query: r.URL.RawQuery, Header: r.Header}
 	listener, route := port.Find(x.Host, &request)

@@ -106,3 +106,6 @@ func nameRank(c *tls.Certificate, name string) (rank int) {
 	}
 	return rank
 }
+
+// OfIngresses reports whether l is the listener of Ingresses.
+func (l *Listener) OfIngresses() bool { return l.byHost != nil }

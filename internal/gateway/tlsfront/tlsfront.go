@@ -1,0 +1,88 @@
+// Package tlsfront chooses the certificates of TLS connections by a gateway's table (RFC 6066, section 3;
+// Gateway API v1, Listener.hostname).
+//
+//	h1.Server ──► Front.At: has the socket TLS? ──► ClientHello ──► table.Port ──► certificate
+//
+// The table is that of the moment: a handshake gets what is current, and connections that are open stay.
+package tlsfront
+
+import (
+	"crypto/tls"
+	"log/slog"
+
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// Config is what a Front needs.
+type Config struct {
+	// Table returns the current table, nil before the first.
+	Table func() *table.Table
+	// Default returns the certificate for hosts of Ingresses that have none; nil for none.
+	Default func() *tls.Certificate
+	Log     *slog.Logger // nil for none
+}
+
+// Front has the certificates of all sockets.
+type Front struct{ cfg Config }
+
+// New returns a Front.
+func New(cfg Config) *Front {
+	if cfg.Default == nil {
+		cfg.Default = func() *tls.Certificate { return nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Front{cfg}
+}
+
+// refused is the configuration of handshakes for names that have no certificate: they end with the alert
+// unrecognized_name, also if the client resumes a session.
+var refused = &tls.Config{SessionTicketsDisabled: true, MinVersion: tls.VersionTLS12}
+
+// At returns a function that returns the configuration of a connection to a socket, nil as long as the socket
+// has no TLS. Sessions can be resumed at the same socket, with keys that crypto/tls rotates.
+func (f *Front) At(at table.Socket) func() *tls.Config {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return f.certificate(at, hello), nil
+		},
+		// It is asked before a session is resumed, which needs no certificate.
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if f.certificate(at, hello) != nil {
+				return nil, nil // as it is
+			}
+			f.cfg.Log.Debug("no certificate", "name", hello.ServerName, "client", hello.Conn.RemoteAddr())
+			return refused, nil
+		},
+	}
+	return func() *tls.Config {
+		if p := f.port(at); p == nil || !p.TLS() {
+			return nil
+		}
+		return config
+	}
+}
+
+// port returns what is served at a socket; nil if nothing is.
+func (f *Front) port(at table.Socket) *table.Port {
+	t := f.cfg.Table()
+	if t == nil {
+		return nil
+	}
+	return t.Port(at)
+}
+
+// certificate returns the one for a client; nil if there is none.
+func (f *Front) certificate(at table.Socket, hello *tls.ClientHelloInfo) *tls.Certificate {
+	p := f.port(at)
+	if p == nil {
+		return nil
+	}
+	owner, c := p.Certificate(hello)
+	if c == nil && owner != nil && owner.OfIngresses() {
+		return f.cfg.Default()
+	}
+	return c
+}

@@ -74,7 +74,7 @@ Kubernetes API or from a directory of manifests.`,
 	}
 	root.AddCommand(
 		newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(),
-		newNode(), newPolicy(), newProxy(), newCleanup(), newWebhook(), newController(), newProbe(), newCache(), newTrace(),
+		newNode(), newPolicy(), newProxy(), newGateway(), newCleanup(), newWebhook(), newController(), newProbe(), newCache(), newTrace(),
 		newVersion(), newCNI(),
 	)
 	root.Version = versions()     // without a template: those keep more of the program than is used, see architecture
@@ -106,6 +106,11 @@ type sourceFlags struct {
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
 	f.addAPI(cmd)
+	f.addManifests(cmd)
+}
+
+// addManifests adds the flags of manifests.
+func (f *sourceFlags) addManifests(cmd *cobra.Command) {
 	cmd.Flags().Var(
 		&manifestsFlag{path: &f.manifests}, "manifests",
 		"read the cluster from the manifests in `DIR`, or from standard input (-)",

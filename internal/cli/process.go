@@ -20,6 +20,7 @@ import (
 	"portolan.dev/portolan/internal/daemon"
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
+	gatewayapp "portolan.dev/portolan/internal/gateway/app"
 	"portolan.dev/portolan/internal/kube/api"
 	kubeapp "portolan.dev/portolan/internal/kube/app"
 	"portolan.dev/portolan/internal/kube/daemonset"
@@ -129,6 +130,27 @@ func (a assembly) proxy() (*daemon.Config, error) {
 		return nil, err
 	}
 	return cfg, kernel.addSource()
+}
+
+// gateway returns the process of `portolan gateway`.
+func (a assembly) gateway() (*daemon.Config, error) {
+	store := cluster.NewStore()
+	var src *source.Source
+	gateway, err := gatewayapp.New(gatewayapp.Config{
+		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.RareGC) },
+		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	src, err = source.New(source.Config{
+		Settings: a.settings, Scope: source.Gateway, Version: version(), Store: store, Stdin: a.stdin, Log: a.log,
+		Needs: gateway.Needs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &daemon.Config{Parts: []daemon.Part{gateway}, Source: src, Dumps: []admin.Dump{modelDump(src)}}, nil
 }
 
 // kernelParts adds the parts of a node that program its kernel, and the source that they share.

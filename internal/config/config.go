@@ -11,6 +11,7 @@ import (
 
 	"portolan.dev/portolan/internal/config/key"
 	dns "portolan.dev/portolan/internal/dns/settings"
+	gateway "portolan.dev/portolan/internal/gateway/settings"
 	"portolan.dev/portolan/internal/kube/admission"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/kube/simulate"
@@ -39,6 +40,7 @@ type Config struct {
 	Controller kube.Controller `yaml:"controller"`
 	Proxy      proxy.Proxy     `yaml:"proxy"`
 	Policy     policy.Policy   `yaml:"policy"`
+	Gateway    gateway.Gateway `yaml:"gateway"`
 }
 
 // Admin is the section of the HTTP server for health, metrics and dumps.
@@ -78,6 +80,7 @@ func Default() Config {
 		Controller: kube.DefaultController(),
 		Proxy:      proxy.Default(),
 		Policy:     policy.Default(),
+		Gateway:    gateway.Default(),
 	}
 }
 
@@ -93,6 +96,7 @@ func Keys() key.Table {
 		kube.ControllerKeys,
 		proxy.Keys,
 		policy.Keys,
+		gateway.Keys,
 	)
 }
 
@@ -112,6 +116,7 @@ type Compiled struct {
 	Controller kube.CompiledController
 	Proxy      proxy.Compiled
 	Policy     policy.Compiled
+	Gateway    gateway.Compiled
 }
 
 // Compile checks the configuration and returns it in the types of the packages that use
@@ -148,6 +153,9 @@ func (c *Config) Compile() (*Compiled, error) {
 		return nil, err
 	}
 	if made.Policy, err = c.Policy.Compile(); err != nil {
+		return nil, err
+	}
+	if made.Gateway, err = c.Gateway.Compile(); err != nil {
 		return nil, err
 	}
 	return made, nil

@@ -25,6 +25,9 @@ import (
 	dns "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 	"portolan.dev/portolan/internal/dns/zone"
+	gatewaycompile "portolan.dev/portolan/internal/gateway/compile"
+	"portolan.dev/portolan/internal/gateway/h1"
+	gateway "portolan.dev/portolan/internal/gateway/settings"
 	"portolan.dev/portolan/internal/kube/admission"
 	"portolan.dev/portolan/internal/kube/leader"
 	kube "portolan.dev/portolan/internal/kube/settings"
@@ -108,6 +111,16 @@ var defaults = &config.Compiled{
 		BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d",
 		Domains: policy.CompiledDomains{Least: time.Minute, Grace: time.Minute, MaxAddresses: 256},
 		Log:     policy.Log{Group: 97, Rate: 10},
+	},
+	Gateway: gateway.Compiled{
+		Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PortOffset: 8000,
+		Compile: gatewaycompile.Config{
+			GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", IngressPort: 80,
+		},
+		Limits: h1.Limits{
+			Head: 16 << 10, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Rate: 240, Grace: 20 * time.Second,
+		},
+		DrainListener: 30 * time.Second, DrainShutdown: 25 * time.Second,
 	},
 }
 
@@ -249,6 +262,19 @@ func TestCompile(t *testing.T) {
 			c.Proxy.Table = nft.Config{Name: "vips", Mark: 8, MasqueradeAll: true, Pods: frontend.Pods{CIDRs: []netip.Prefix{
 				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/48"),
 			}}}
+		}},
+		"a gateway": {"gateway: {listen: ['[::1]', 192.0.2.1], portOffset: 0, controller: a.example/b, ingress: {controller: a.example/c, port: 81}, nodeName: node-1, trustedClients: [192.0.2.7/24]}", func(c *config.Compiled) {
+			c.Gateway.Listen = []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("192.0.2.1")}
+			c.Gateway.PortOffset, c.Gateway.Trusted = 0, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			c.Gateway.Compile = gatewaycompile.Config{
+				GatewayController: "a.example/b", IngressController: "a.example/c", IngressPort: 81, Node: "node-1",
+			}
+		}},
+		"a gateway at all addresses": {"gateway: {listen: ['[::]']}", func(c *config.Compiled) {
+			c.Gateway.Listen = []netip.Addr{{}}
+		}},
+		"a gateway at no address in particular": {"gateway: {listen: []}", func(c *config.Compiled) {
+			c.Gateway.Listen = []netip.Addr{{}}
 		}},
 		"slow start":                             {"proxy: {slowStart: 20s}", func(c *config.Compiled) { c.Proxy.SlowStart = 20 * time.Second }},
 		"endpoints by hash":                      {"proxy: {endpointChoice: connection-hash}", func(c *config.Compiled) { c.Proxy.Choice = frontend.ConnectionHash }},
@@ -458,6 +484,24 @@ var refusals = map[string]struct{ text, want string }{
 	"no addresses of names":          {"policy: {domains: {maxAddresses: 0}}", ":1: policy.domains.maxAddresses: 0 is not between 1 and 65536"},
 	"group 0 of the log":             {"policy: {log: {group: 0}}", ":1: policy.log.group: 0 is not between 1 and 65535"},
 	"a log without limit":            {"policy: {log: {rate: 20000}}", ":1: policy.log.rate: 20000 is not between 1 and 10000"},
+	"a port to listen at":            {"gateway: {listen: ['127.0.0.1:80']}", ":1: gateway.listen: \"127.0.0.1:80\" is not an address, such as 127.0.0.1 or [::]"},
+	"an address given twice":         {"gateway: {listen: ['::1', '[::1]']}", ":1: gateway.listen: \"[::1]\" is given twice"},
+	"all addresses and one of them":  {"gateway: {listen: ['::', 127.0.0.1]}", ":1: gateway.listen: \"127.0.0.1\" is one of all addresses, which \"::\" is"},
+	"an address and all of them":     {"gateway: {listen: [127.0.0.1, '::']}", ":1: gateway.listen: \"::\" is all addresses, also \"127.0.0.1\""},
+	"an offset without ports":        {"gateway: {portOffset: 65500}", ":1: gateway.portOffset: with it the port of Ingresses is above 65535"},
+	"Gateways of nobody":             {"gateway: {controller: ''}", ":1: gateway.controller: is empty; leave it out for portolan.dev/gateway"},
+	"Ingresses of nobody":            {"gateway: {ingress: {controller: ''}}", ":1: gateway.ingress.controller: is empty; leave it out for portolan.dev/ingress"},
+	"port 0 of Ingresses":            {"gateway: {ingress: {port: 0}}", ":1: gateway.ingress.port: 0 is not between 1 and 65535"},
+	"a gateway of two nodes":         {"gateway: {nodeName: [a, b]}", ":1: gateway.nodeName: a list is not text"},
+	"a trusted client without range": {"gateway: {trustedClients: [192.0.2.1]}", ":1: gateway.trustedClients: \"192.0.2.1\" is not a range such as 192.0.2.0/24"},
+	"connections below 0":            {"gateway: {limits: {connections: -1}}", ":1: gateway.limits.connections: -1 is not between 0 and 1000000"},
+	"a head of one octet":            {"gateway: {limits: {head: 1}}", ":1: gateway.limits.head: 1 is not between 1Ki and 1Mi"},
+	"a head that takes an hour":      {"gateway: {limits: {headTimeout: 1h}}", ":1: gateway.limits.headTimeout: 1h0m0s is not between 1s and 10m"},
+	"idle for days":                  {"gateway: {limits: {idleTimeout: 48h}}", ":1: gateway.limits.idleTimeout: 48h0m0s is not between 1s and 24h"},
+	"bodies that stand still":        {"gateway: {limits: {bodyRate: 0}}", ":1: gateway.limits.bodyRate: 0 is not between 1 and 1000000000"},
+	"no grace for bodies":            {"gateway: {limits: {bodyGrace: 0s}}", ":1: gateway.limits.bodyGrace: 0s is not between 1s and 24h"},
+	"a listener that stays for days": {"gateway: {drain: {listener: 48h}}", ":1: gateway.drain.listener: 48h0m0s is not between 0s and 24h"},
+	"an end after days":              {"gateway: {drain: {shutdown: 48h}}", ":1: gateway.drain.shutdown: 48h0m0s is not between 0s and 24h"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},

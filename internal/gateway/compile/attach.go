@@ -6,10 +6,12 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// attachment is a listener that took a route, and the hostnames that it serves the route for.
+// attachment is a listener that took a route.
 type attachment struct {
-	listener  *listener
-	hostnames []string
+	listener *listener
+	// hostnames are those that it serves the route for, each with the route's own that it comes from: the most
+	// specific of those that have it in common with the listener.
+	hostnames map[string]string
 }
 
 // attach finds the listeners that take a route. The verdicts are one for each parent of ours, with the
@@ -81,14 +83,17 @@ func (l *listener) allows(v *cluster.View, r *cluster.Route) bool {
 		l.spec.Namespaces.Selects(namespace, l.owner.Key.Namespace)
 }
 
-// hostnames returns those that a listener serves a route for; none if they have none in common.
-func (l *listener) hostnames(r *cluster.Route) (all []string) {
+// hostnames returns those that a listener serves a route for, see attachment; none if they have none in common.
+func (l *listener) hostnames(r *cluster.Route) map[string]string {
 	if len(r.Hosts) == 0 {
-		return []string{l.spec.Hostname}
+		return map[string]string{l.spec.Hostname: ""}
 	}
+	all := make(map[string]string)
 	for _, h := range r.Hosts {
-		if both, ok := intersection(l.spec.Hostname, h); ok && !slices.Contains(all, both) {
-			all = append(all, both)
+		if both, ok := intersection(l.spec.Hostname, h); ok {
+			if by, has := all[both]; !has || specificity(h, by) < 0 {
+				all[both] = h
+			}
 		}
 	}
 	return all

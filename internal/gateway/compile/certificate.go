@@ -339,7 +339,7 @@ func (c *Compiler) putHostCertificates(key cluster.Key, was, made *ingress, d *d
 func (c *certificates) host(name string) *tls.Certificate {
 	of := c.hosts[name]
 	keys := slices.SortedFunc(maps.Keys(of), func(a, b cluster.Key) int {
-		return cmp.Or(of[a].age.Compare(of[b].age), a.Compare(b))
+		return cmp.Or(of[a].age.Compare(of[b].age), alphabetical(a, b))
 	})
 	if len(keys) == 0 {
 		return nil

@@ -20,6 +20,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
@@ -83,6 +84,8 @@ type route struct {
 
 // part is what an object has of a host.
 type part struct {
+	// by is the object's own hostname, for which it has its part.
+	by     string
 	age    cluster.Age
 	routes []table.Route
 	// rest serves what no route of the host does; nil for none.
@@ -249,7 +252,7 @@ func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
 	if was := c.routes[key]; was != nil {
 		for _, a := range was.at {
 			c.attached[a.listener.name()]--
-			c.takeParts(cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}, a.listener.name(), slices.Values(a.hostnames), d)
+			c.takeParts(cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}, a.listener.name(), maps.Keys(a.hostnames), d)
 		}
 		for _, namespace := range was.foreign {
 			delete(c.foreign[namespace], key)
@@ -269,8 +272,8 @@ func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
 	c.upstreams.use(v, made.routes)
 	for _, a := range made.at {
 		c.attached[a.listener.name()]++
-		for _, hostname := range a.hostnames {
-			c.putPart(place{a.listener.name(), hostname}, r.Ref(), part{age: made.age, routes: made.routes}, d)
+		for hostname, by := range a.hostnames {
+			c.putPart(place{a.listener.name(), hostname}, r.Ref(), part{by: by, age: made.age, routes: made.routes}, d)
 		}
 	}
 	for _, namespace := range made.foreign {
@@ -296,23 +299,33 @@ func (c *Compiler) compileRoute(v *cluster.View, r *cluster.Route) *route {
 	for i := range made.verdicts {
 		of := &made.verdicts[i]
 		of.Conditions = append(of.Conditions, refs)
-		if len(made.dropped) == 0 {
-			continue
-		}
-		first := &made.dropped[0]
-		message := fmt.Sprintf("rule %d: %s", first.index, first.message)
-		if len(made.dropped) == len(r.Spec.Rules) {
-			if of.Conditions[0].Status == "True" {
-				of.Conditions[0] = no(accepted, first.reason, message)
-			}
-			continue
-		}
-		of.Conditions = append(of.Conditions, yes(partiallyInvalid, first.reason, "Dropped Rule: "+message))
 	}
-	if len(made.dropped) > 0 && len(made.dropped) == len(r.Spec.Rules) {
-		made.at = nil
+	if len(made.dropped) > 0 {
+		made.drop(len(made.dropped) == len(r.Spec.Rules))
 	}
 	return made
+}
+
+// drop says in the verdicts which rules are dropped. If they are all, no listener takes the route.
+func (r *route) drop(all bool) {
+	var texts []string
+	for _, d := range r.dropped {
+		texts = append(texts, fmt.Sprintf("rule %d: %s", d.index, d.message))
+	}
+	message := strings.Join(texts, "; ")
+	if all {
+		r.at = nil
+	}
+	for i := range r.verdicts {
+		of := &r.verdicts[i]
+		switch {
+		case of.Conditions[0].Status != "True": // which says why
+		case all:
+			of.Conditions[0] = no(accepted, r.dropped[0].reason, message)
+		default:
+			of.Conditions = append(of.Conditions, yes(partiallyInvalid, r.dropped[0].reason, "Dropped Rule: "+message))
+		}
+	}
 }
 
 // putIngress replaces what an Ingress was compiled into.
@@ -339,7 +352,7 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		c.upstreams.use(v, routes)
 	}
 	for hostname, routes := range made.routes {
-		c.putPart(place{ingresses, hostname}, ref, part{made.age, routes, made.rest}, d)
+		c.putPart(place{ingresses, hostname}, ref, part{hostname, made.age, routes, made.rest}, d)
 	}
 	if made.rest != nil {
 		c.putPart(place{ingresses, noHost}, ref, part{age: made.age, rest: made.rest}, d)
@@ -401,39 +414,56 @@ func (c *Compiler) buildHosts(d *dirty) {
 	}
 }
 
-// newHost builds a host. Routes of older objects come first, and what serves the rest last.
+// newHost builds a host. Routes whose own hostname is more specific come first (HTTPRouteSpec.hostnames), then
+// those of older objects, and what serves the rest last.
 func newHost(hostname string, parts map[cluster.Ref]part) *host {
 	refs := slices.SortedFunc(maps.Keys(parts), func(a, b cluster.Ref) int {
-		return cmp.Or(parts[a].age.Compare(parts[b].age), a.Key.Compare(b.Key))
+		return cmp.Or(
+			specificity(parts[a].by, parts[b].by), parts[a].age.Compare(parts[b].age), alphabetical(a.Key, b.Key),
+		)
 	})
-	var routes []table.Route
+	var groups [][]table.Route
+	var rest []table.Route
 	owners := make(map[*table.Rule]cluster.Ref)
-	add := func(of cluster.Ref, all ...table.Route) {
-		for _, r := range all {
-			owners[r.Rule] = of
-			routes = append(routes, r)
+	for i, ref := range refs {
+		p := parts[ref]
+		if i == 0 || p.by != parts[refs[i-1]].by {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], p.routes...)
+		for _, r := range p.routes {
+			owners[r.Rule] = ref
+		}
+		if p.rest != nil {
+			rest = append(rest, table.Route{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: p.rest})
 		}
 	}
-	for _, ref := range refs {
-		add(ref, parts[ref].routes...)
+	if rest != nil {
+		groups = append(groups, rest)
 	}
-	for _, ref := range refs {
-		if rest := parts[ref].rest; rest != nil {
-			add(ref, table.Route{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: rest})
-		}
-	}
-	made := &host{Host: table.NewHost(routes)}
+	made := &host{Host: table.NewHost(groups...)}
+	made.shadows = shadows(hostname, made.Routes(), owners)
+	return made
+}
+
+// shadows returns the routes of a host that never serve, by the owners of their rules. Rules without an owner
+// serve the rest, which are not counted.
+func shadows(hostname string, routes []table.Route, owners map[*table.Rule]cluster.Ref) (all []Shadow) {
 	serves := make(map[string]*table.Rule)
-	for _, r := range made.Routes() {
+	for _, r := range routes {
+		of, counts := owners[r.Rule]
+		if !counts {
+			continue
+		}
 		key := r.String()
 		by, taken := serves[key]
 		if !taken {
 			serves[key] = r.Rule
-			continue
+		} else if by != r.Rule {
+			all = append(all, Shadow{hostname, of, r.Rule.Index, owners[by]})
 		}
-		made.shadows = append(made.shadows, Shadow{hostname, owners[r.Rule], r.Rule.Index, owners[by]})
 	}
-	return made
+	return all
 }
 
 // buildListeners builds the listeners whose hosts changed, and the ports that have them.

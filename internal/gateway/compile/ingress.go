@@ -84,6 +84,7 @@ func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
 	spec := f.Ingress
 	for n := range spec.Rules {
 		rule := &spec.Rules[n]
+		made.routes[rule.Host] = slices.Clip(made.routes[rule.Host]) // also without paths: a host that has a rule
 		for m := range rule.Paths {
 			path := &rule.Paths[m]
 			match, err := ingressMatch(path)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -60,7 +61,9 @@ func (c *Config) compileGateways(v *cluster.View) gateways {
 		_, ours := g.classes[cluster.Key{Name: gw.Gateway.Class}]
 		return !ours
 	})
-	assigned := c.assign(all)
+	assigned := c.assign(slices.DeleteFunc(slices.Clone(all), func(gw *cluster.Frontend) bool {
+		return g.classes[cluster.Key{Name: gw.Gateway.Class}].Conditions[0].Status != "True"
+	}))
 	var order []*holder
 	for _, gw := range all {
 		order = append(order, c.compileGateway(v, gw, assigned[gw.Key])...)
@@ -86,20 +89,25 @@ func classVerdict(class *cluster.GatewayClass) ClassVerdict {
 	return ClassVerdict{[]cluster.Condition{yes(accepted, "Accepted", "")}}
 }
 
-// compileGateway compiles a Gateway and the ListenerSets that add to it, older ones first.
+// compileGateway compiles a Gateway and the ListenerSets that add to it, older ones first. at is nil if its class
+// is not accepted.
 func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend, at *assignment) []*holder {
 	h := &holder{ref: gw.Ref(), meta: &gw.Gateway.Meta, accepted: c.acceptance(gw.Gateway), at: at}
+	if at == nil {
+		h.accepted = no(accepted, "Invalid", fmt.Sprintf("GatewayClass %s is not accepted", gw.Gateway.Class))
+		h.at = new(assignment)
+	}
 	h.add(gw.Key, gw.Gateway.Listeners)
 	all := []*holder{h}
 	ref := cluster.ObjectRef{Group: gatewayGroup, Kind: "Gateway", Namespace: gw.Namespace, Name: gw.Name}
 	sets := slices.Values(cluster.ListenerSetsByGateway.Get(v, ref))
 	for _, set := range sorted(sets, func(s *cluster.ListenerSet) *cluster.Meta { return &s.Meta }) {
-		s := &holder{ref: set.Ref(), meta: &set.Meta, accepted: yes(accepted, "Accepted", ""), at: at}
+		s := &holder{ref: set.Ref(), meta: &set.Meta, accepted: yes(accepted, "Accepted", ""), at: h.at}
 		of := v.Namespace(set.Namespace)
 		if of == nil || !gw.Gateway.ListenerSets.Selects(of, gw.Namespace) {
 			s.accepted = no(accepted, "NotAllowed", "the Gateway's spec.allowedListeners does not select the namespace")
 		} else if h.accepted.Status != "True" {
-			s.accepted = no(accepted, "ParentNotAccepted", "the Gateway is not accepted")
+			s.accepted = no(accepted, "ParentNotAccepted", fmt.Sprintf("Gateway %s is not accepted", gw.Key))
 		}
 		s.add(gw.Key, set.Listeners)
 		all = append(all, s)
@@ -145,39 +153,42 @@ func (l *listener) judge() {
 	l.conditions = []cluster.Condition{acceptance, refs}
 }
 
+// claim is what only one listener can have.
+type claim struct {
+	socket   table.Socket
+	hostname string
+}
+
 // resolveConflicts decides which listeners of equal sockets serve. Holders come in the order of their
-// right; of those of one holder that conflict none serves (Gateway API, GatewaySpec.listeners).
+// right; of those of one holder that conflict none serves (Gateway API, GatewaySpec.listeners), and none of another
+// holder in their place. Listeners that cannot be served conflict with none.
 func resolveConflicts(order []*holder) {
-	type place struct {
-		socket   table.Socket
-		hostname string
-	}
-	taken := make(map[place]*listener)
+	taken := make(map[claim]*listener)
 	protocols := make(map[table.Socket]*listener)
 	for _, h := range order {
-		lost := h.mixedProtocols()
-		for _, l := range h.listeners {
+		valid := slices.DeleteFunc(slices.Clone(h.listeners), func(l *listener) bool { return !l.valid })
+		lost := conflictsWithin(valid)
+		late := make(map[*listener]cluster.Condition) // those that lost to another holder
+		for _, l := range valid {
 			for _, s := range l.sockets {
-				switch by := taken[place{s, l.spec.Hostname}]; {
-				case by == nil:
-				case by.owner == h.ref:
-					lost[by] = yes(conflicted, "HostnameConflict", "another listener has the port and the hostname")
-					fallthrough
-				default:
-					lost[l] = yes(conflicted, "HostnameConflict", by.name()+" has the port and the hostname")
+				if by := taken[claim{s, l.spec.Hostname}]; by != nil {
+					late[l] = yes(conflicted, "HostnameConflict", by.name()+" has the port and the hostname")
 				}
 				if by := protocols[s]; by != nil && by.spec.Protocol != l.spec.Protocol {
-					lost[l] = yes(conflicted, "ProtocolConflict", by.name()+" has the port, with another protocol")
+					late[l] = yes(conflicted, "ProtocolConflict", by.name()+" has the port, with another protocol")
 				}
 			}
-			if _, ok := lost[l]; ok || !l.valid {
+		}
+		for _, l := range valid {
+			if _, ok := late[l]; ok {
 				continue
 			}
 			for _, s := range l.sockets {
-				taken[place{s, l.spec.Hostname}] = l
-				protocols[s] = cmp.Or(protocols[s], l)
+				at := claim{s, l.spec.Hostname}
+				taken[at], protocols[s] = cmp.Or(taken[at], l), cmp.Or(protocols[s], l)
 			}
 		}
+		maps.Copy(lost, late)
 		for _, l := range h.listeners {
 			condition, ok := lost[l]
 			if !ok {
@@ -189,22 +200,25 @@ func resolveConflicts(order []*holder) {
 	}
 }
 
-// mixedProtocols returns the listeners whose port another one of the holder has with another protocol.
-func (h *holder) mixedProtocols() map[*listener]cluster.Condition {
-	first := make(map[uint16]*listener)
-	mixed := make(map[uint16]bool)
-	for _, l := range h.listeners {
-		if !l.valid {
-			continue
-		}
-		by := cmp.Or(first[l.spec.Port], l)
-		first[l.spec.Port] = by
-		mixed[l.spec.Port] = mixed[l.spec.Port] || by.spec.Protocol != l.spec.Protocol
-	}
+// conflictsWithin returns the listeners of a holder whose port another one has with another protocol, or with the
+// same hostname.
+func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
 	lost := make(map[*listener]cluster.Condition)
-	for _, l := range h.listeners {
-		if mixed[l.spec.Port] {
-			lost[l] = yes(conflicted, "ProtocolConflict", "listeners with other protocols have the port")
+	for i, l := range listeners {
+		for _, o := range listeners[:i] {
+			if l.spec.Port != o.spec.Port {
+				continue
+			}
+			switch {
+			case l.spec.Protocol != o.spec.Protocol:
+				const message = "listener %s has the port, with another protocol"
+				lost[l] = yes(conflicted, "ProtocolConflict", fmt.Sprintf(message, o.spec.Name))
+				lost[o] = yes(conflicted, "ProtocolConflict", fmt.Sprintf(message, l.spec.Name))
+			case l.spec.Hostname == o.spec.Hostname:
+				const message = "listener %s has the port and the hostname, too"
+				lost[l] = yes(conflicted, "HostnameConflict", fmt.Sprintf(message, o.spec.Name))
+				lost[o] = yes(conflicted, "HostnameConflict", fmt.Sprintf(message, l.spec.Name))
+			}
 		}
 	}
 	return lost
@@ -264,6 +278,15 @@ func (l *listener) verdict(of *certified) ListenerVerdict {
 // sorted returns objects, the older one first.
 func sorted[T cluster.Object](all iter.Seq[T], meta func(T) *cluster.Meta) []T {
 	return slices.SortedFunc(all, func(a, b T) int {
-		return cmp.Or(meta(a).Compare(meta(b).Age), a.Ref().Key.Compare(b.Ref().Key))
+		return cmp.Or(meta(a).Compare(meta(b).Age), alphabetical(a.Ref().Key, b.Ref().Key))
 	})
+}
+
+// alphabetical orders keys by their text, "{namespace}/{name}", which decides between objects of an age
+// (HTTPRouteRule.matches). Namespace "a-b" comes before "a", as a hyphen does before a slash.
+func alphabetical(a, b cluster.Key) int {
+	if a.Namespace == b.Namespace {
+		return cmp.Compare(a.Name, b.Name)
+	}
+	return cmp.Compare(a.Namespace+"/", b.Namespace+"/")
 }

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -101,7 +100,7 @@ func TestAssign(t *testing.T) {
 // changes. No address is that of two Gateways.
 func TestAssignIsStable(t *testing.T) {
 	t.Parallel()
-	w := &world{Rand: rand.New(rand.NewPCG(1, 1))}
+	w := newWorld(1)
 	cfg := testConfig
 	cfg.PoolByDefault = true
 	cfg.Pool = append(slices.Clone(cfg.Pool), netip.MustParseAddr("192.0.2.3"))

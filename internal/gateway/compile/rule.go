@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/textproto"
 	"slices"
+	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
@@ -77,17 +78,38 @@ func (r *ruler) compile(rule *table.Rule, from *cluster.RouteRule) (routes []tab
 		}
 		rule.Backends = append(rule.Backends, b)
 	}
-	if slices.ContainsFunc(from.Filters, func(f cluster.Filter) bool { return f.Type == cluster.ExtensionRef }) {
-		rule.Status, rule.Reason = 500, "unknown filter"
+	if extended(from.Filters) {
+		rule.Status, rule.Reason = 500, unknownFilter
 	}
 	for i := range from.Matches {
 		m, err := match(&from.Matches[i])
 		if err != nil {
 			return nil, err
 		}
+		if m.Kind != table.Prefix && replacesPrefix(rule) {
+			return nil, refuse("UnsupportedValue", "ReplacePrefixMatch needs matches of type PathPrefix")
+		}
 		routes = append(routes, table.Route{Match: m, Rule: rule})
 	}
 	return routes, nil
+}
+
+// unknownFilter is the Reason of what has a filter of another API. It must not be skipped (HTTPRouteFilter.type).
+const unknownFilter table.Reason = "unknown filter"
+
+// extended reports whether there is a filter of another API.
+func extended(filters []cluster.Filter) bool {
+	return slices.ContainsFunc(filters, func(f cluster.Filter) bool { return f.Type == cluster.ExtensionRef })
+}
+
+// replacesPrefix reports whether a rule or a backend of it replaces the prefix that matched, of which there is none
+// with matches of other kinds (HTTPPathModifier.replacePrefixMatch).
+func replacesPrefix(rule *table.Rule) bool {
+	prefix := func(a *table.Actions) bool {
+		return a.Rewrite != nil && a.Rewrite.Path != nil && a.Rewrite.Path.Prefix ||
+			a.Redirect != nil && a.Redirect.Path != nil && a.Redirect.Path.Prefix
+	}
+	return prefix(&rule.Actions) || slices.ContainsFunc(rule.Backends, func(b table.Backend) bool { return prefix(&b.Actions) })
 }
 
 // pathKinds are the kinds of matches of paths.
@@ -137,36 +159,13 @@ func values(from []cluster.ValueMatch, canonical func(string) string) (all []tab
 // actions compiles filters.
 func (r *ruler) actions(filters []cluster.Filter) (a table.Actions, err error) {
 	for i := range filters {
-		switch f := &filters[i]; f.Type {
-		case cluster.RequestHeaderModifier:
-			a.Request = headerChange(f.Headers)
-		case cluster.ResponseHeaderModifier:
-			a.Response = headerChange(f.Headers)
-		case cluster.RequestRedirect:
-			a.Redirect = &table.Redirect{
-				Scheme: f.Redirect.Scheme, Host: f.Redirect.Hostname, Port: f.Redirect.Port,
-				Path: pathChange(f.Redirect.Path), Status: cmp.Or(f.Redirect.Status, 302),
-			}
-		case cluster.URLRewrite:
-			a.Rewrite = &table.Rewrite{Host: f.Rewrite.Hostname, Path: pathChange(f.Rewrite.Path)}
-		case cluster.RequestMirror:
-			up, problem := r.upstream(&f.Mirror.Backend)
-			if problem != nil {
-				r.unresolved(problem)
-				continue // the request itself is served (HTTPRequestMirrorFilter.backendRef)
-			}
-			a.Mirrors = append(a.Mirrors, table.Mirror{
-				Upstream: up, Numerator: uint32(f.Mirror.Numerator), Denominator: uint32(f.Mirror.Denominator),
-			})
-		case cluster.CORSFilter:
-			a.CORS = &table.CORS{
-				Origins: f.CORS.Origins, Credentials: f.CORS.Credentials, Methods: f.CORS.Methods,
-				Headers: f.CORS.Headers, Expose: f.CORS.Expose, MaxAge: f.CORS.MaxAge,
-			}
-		case cluster.ExtensionRef:
-			r.unresolved(new(no(resolvedRefs, "InvalidKind", "filters of type ExtensionRef are not supported")))
-		default:
-			return a, refuse("UnsupportedValue", "filter type %s is not supported", f.Type)
+		f := &filters[i]
+		repeated := slices.ContainsFunc(filters[:i], func(o cluster.Filter) bool { return o.Type == f.Type })
+		if repeated && f.Type != cluster.RequestMirror && f.Type != cluster.ExtensionRef {
+			return a, refuse("IncompatibleFilters", "there is more than one %s", f.Type)
+		}
+		if err := r.action(f, &a); err != nil {
+			return a, err
 		}
 	}
 	if a.Redirect != nil && a.Rewrite != nil {
@@ -175,25 +174,86 @@ func (r *ruler) actions(filters []cluster.Filter) (a table.Actions, err error) {
 	return a, nil
 }
 
-func headerChange(from *cluster.HeaderModifier) *table.HeaderChange {
+// action adds what a filter does.
+func (r *ruler) action(f *cluster.Filter, a *table.Actions) (err error) {
+	switch f.Type {
+	case cluster.RequestHeaderModifier:
+		a.Request, err = headerChange(f)
+	case cluster.ResponseHeaderModifier:
+		a.Response, err = headerChange(f)
+	case cluster.RequestRedirect:
+		a.Redirect = &table.Redirect{
+			Scheme: f.Redirect.Scheme, Host: f.Redirect.Hostname, Port: f.Redirect.Port, Status: cmp.Or(f.Redirect.Status, 302),
+		}
+		a.Redirect.Path, err = pathChange(f.Redirect.Path)
+	case cluster.URLRewrite:
+		a.Rewrite = &table.Rewrite{Host: f.Rewrite.Hostname}
+		a.Rewrite.Path, err = pathChange(f.Rewrite.Path)
+	case cluster.RequestMirror:
+		up, problem := r.upstream(&f.Mirror.Backend)
+		if problem != nil {
+			r.unresolved(problem)
+			return nil // the request itself is served (HTTPRequestMirrorFilter.backendRef)
+		}
+		a.Mirrors = append(a.Mirrors, table.Mirror{
+			Upstream: up, Numerator: uint32(f.Mirror.Numerator), Denominator: uint32(f.Mirror.Denominator),
+		})
+	case cluster.CORSFilter:
+		a.CORS = &table.CORS{
+			Origins: f.CORS.Origins, Credentials: f.CORS.Credentials, Methods: f.CORS.Methods,
+			Headers: f.CORS.Headers, Expose: f.CORS.Expose, MaxAge: f.CORS.MaxAge,
+		}
+	case cluster.ExtensionRef:
+		message := fmt.Sprintf("filter %s %s is not supported", f.Extension.Kind, f.Extension.Name)
+		r.unresolved(new(no(resolvedRefs, "InvalidKind", message)))
+	default:
+		return refuse("UnsupportedValue", "filter type %s is not supported", f.Type)
+	}
+	return err
+}
+
+// headerChange compiles changes of headers. Of several of a list for one header the first counts
+// (HTTPHeader.name); those of different lists exclude each other (HTTPHeaderFilter).
+func headerChange(f *cluster.Filter) (*table.HeaderChange, error) {
+	var names []string
+	change := new(table.HeaderChange)
 	fields := func(all []cluster.Header) (made []table.Field) {
 		for _, h := range all {
-			made = append(made, table.Field{Name: textproto.CanonicalMIMEHeaderKey(h.Name), Value: h.Value})
+			name := textproto.CanonicalMIMEHeaderKey(h.Name)
+			if !slices.ContainsFunc(made, func(o table.Field) bool { return o.Name == name }) {
+				made, names = append(made, table.Field{Name: name, Value: h.Value}), append(names, name)
+			}
 		}
 		return made
 	}
-	change := &table.HeaderChange{Set: fields(from.Set), Add: fields(from.Add)}
-	for _, name := range from.Remove {
-		change.Remove = append(change.Remove, textproto.CanonicalMIMEHeaderKey(name))
+	change.Set, change.Add = fields(f.Headers.Set), fields(f.Headers.Add)
+	for _, name := range f.Headers.Remove {
+		if name = textproto.CanonicalMIMEHeaderKey(name); !slices.Contains(change.Remove, name) {
+			change.Remove, names = append(change.Remove, name), append(names, name)
+		}
 	}
-	return change
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, refuse("UnsupportedValue", "%s changes header %s in more than one way", f.Type, name)
+		}
+	}
+	return change, nil
 }
 
-func pathChange(from *cluster.PathModifier) *table.PathChange {
+// pathChange compiles a change of the path; nil for none. What replaces it is a normal path, or nothing for a prefix.
+func pathChange(from *cluster.PathModifier) (*table.PathChange, error) {
 	if from == nil {
-		return nil
+		return nil, nil
 	}
-	return &table.PathChange{Prefix: from.Prefix, To: from.Value}
+	change := &table.PathChange{Prefix: from.Prefix}
+	if from.Prefix && from.Value == "" {
+		return change, nil
+	}
+	var err error
+	if change.To, err = table.Normalize("/" + strings.TrimPrefix(from.Value, "/")); err != nil {
+		return nil, refuse("UnsupportedValue", "path %q: %v", from.Value, err)
+	}
+	return change, nil
 }
 
 // backend compiles a backend. One that is invalid keeps its share of the requests.
@@ -202,13 +262,19 @@ func (r *ruler) backend(from *cluster.RouteBackend) (b table.Backend, err error)
 	if b.Actions, err = r.actions(from.Filters); err != nil {
 		return b, err
 	}
+	if b.Redirect != nil || b.CORS != nil {
+		return b, refuse("UnsupportedValue", "filters of backendRefs that answer, RequestRedirect and CORS, are not supported")
+	}
 	up, problem := r.upstream(&from.BackendRef)
-	if problem != nil {
+	switch {
+	case problem != nil:
 		r.unresolved(problem)
 		b.Reason = table.Reason(problem.Message)
-		return b, nil
+	case extended(from.Filters):
+		b.Reason = unknownFilter
+	default:
+		b.Upstream = up
 	}
-	b.Upstream = up
 	return b, nil
 }
 

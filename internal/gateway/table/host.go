@@ -11,10 +11,15 @@ import (
 
 // Host is the routes of a hostname.
 type Host struct {
+	groups []group
+	routes []Route // all, in order
+}
+
+// group is routes of which the path decides first.
+type group struct {
 	exact       map[string][]Route
 	expressions []expression
 	prefixes    node
-	routes      []Route // all, in order
 }
 
 // expression is the routes of a regular expression.
@@ -29,18 +34,27 @@ type node struct {
 	routes []Route
 }
 
-// NewHost returns the Host that serves these routes. Of routes that match a request, it takes that
-// with the more specific path, then that with a method, that with more headers, and that with more
-// parameters; of equal ones the first.
-func NewHost(routes []Route) *Host {
-	h := &Host{exact: make(map[string][]Route), routes: slices.Clone(routes)}
-	slices.SortStableFunc(h.routes, func(a, b Route) int { return a.compare(&b.Match) })
-	for _, r := range h.routes {
+// NewHost returns the Host that serves these routes. Of the routes of a group that match a request, it takes
+// that with the more specific path, then that with a method, that with more headers, and that with more
+// parameters; of equal ones the first. A group is for the requests that no route of those before it matches.
+func NewHost(groups ...[]Route) *Host {
+	h := new(Host)
+	for _, routes := range groups {
+		routes = slices.SortedStableFunc(slices.Values(routes), func(a, b Route) int { return a.compare(&b.Match) })
+		h.groups, h.routes = append(h.groups, newGroup(routes)), append(h.routes, routes...)
+	}
+	return h
+}
+
+// newGroup returns the group of routes that are in order.
+func newGroup(routes []Route) group {
+	g := group{exact: make(map[string][]Route)}
+	for _, r := range routes {
 		switch r.Kind {
 		case Exact:
-			h.exact[r.Path] = append(h.exact[r.Path], r)
+			g.exact[r.Path] = append(g.exact[r.Path], r)
 		case Prefix:
-			n := &h.prefixes
+			n := &g.prefixes
 			for rest := r.Path; ; {
 				element, more, ok := nextElement(rest)
 				if !ok {
@@ -50,14 +64,14 @@ func NewHost(routes []Route) *Host {
 			}
 			n.routes = append(n.routes, r)
 		case Expression:
-			if n := len(h.expressions); n > 0 && h.expressions[n-1].routes[0].Path == r.Path {
-				h.expressions[n-1].routes = append(h.expressions[n-1].routes, r)
+			if n := len(g.expressions); n > 0 && g.expressions[n-1].routes[0].Path == r.Path {
+				g.expressions[n-1].routes = append(g.expressions[n-1].routes, r)
 				continue
 			}
-			h.expressions = append(h.expressions, expression{r.Whole, []Route{r}})
+			g.expressions = append(g.expressions, expression{r.Whole, []Route{r}})
 		}
 	}
-	return h
+	return g
 }
 
 // CompileWhole compiles a regular expression (RE2) so that it matches whole texts.
@@ -160,17 +174,26 @@ type Request struct {
 // Find returns the route that serves a request, nil if none does. It allocates nothing, unless it
 // compares a field that the head has several times, or a parameter that is percent-encoded.
 func (h *Host) Find(r *Request) *Route {
-	if found := first(h.exact[r.Path], r); found != nil {
+	for i := range h.groups {
+		if found := h.groups[i].find(r); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+func (g *group) find(r *Request) *Route {
+	if found := first(g.exact[r.Path], r); found != nil {
 		return found
 	}
-	for i := range h.expressions {
-		if e := &h.expressions[i]; e.path.MatchString(r.Path) {
+	for i := range g.expressions {
+		if e := &g.expressions[i]; e.path.MatchString(r.Path) {
 			if found := first(e.routes, r); found != nil {
 				return found
 			}
 		}
 	}
-	return h.prefixes.find(r.Path, r)
+	return g.prefixes.find(r.Path, r)
 }
 
 // find returns the route with the longest prefix of what is left of a path.

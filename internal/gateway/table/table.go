@@ -76,7 +76,8 @@ func (p *Port) Find(name string, r *Request) (l *Listener, route *Route) {
 // Host returns what serves requests for a name, which is in lower case, without a port and without a
 // dot at the end. The listener is that with the most specific hostname (Gateway API,
 // Listener.hostname), of which the routes alone serve; where it has none for the name, it is that of
-// the Ingresses. Without a Host, listener is the one that has none, nil if there is no listener.
+// the Ingresses, if they have a Host or serve the rest. Without a Host, listener is the one that has none,
+// nil if there is no listener.
 func (p *Port) Host(name string) (listener *Listener, h *Host) {
 	if listener = p.listeners.find(name); listener != nil {
 		if h = listener.Host(name); h != nil {
@@ -84,7 +85,7 @@ func (p *Port) Host(name string) (listener *Listener, h *Host) {
 		}
 	}
 	if p.ingresses != nil {
-		if h = p.ingresses.Host(name); h != nil || listener == nil {
+		if h = p.ingresses.Host(name); h != nil || listener == nil || p.ingresses.rest != nil {
 			return p.ingresses, h
 		}
 	}

@@ -366,6 +366,42 @@ func rank(m *table.Match, r *table.Request) (of []int, ok bool) {
 // elements returns the elements of a path; a slash at its end does not count.
 func elements(path string) []string { return strings.Split(strings.TrimSuffix(path, "/"), "/") }
 
+// TestGroups: a group serves what no route of those before it matches, however specific its own are.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	prefix := table.Route{Match: table.Match{Kind: table.Prefix, Path: "/a", Method: "GET"}, Rule: rule("first")}
+	exact := table.Route{Match: table.Match{Kind: table.Exact, Path: "/a"}, Rule: rule("second")}
+	h := table.NewHost([]table.Route{prefix}, nil, []table.Route{exact})
+	for method, want := range map[string]string{"GET": "first", "PUT": "second"} {
+		r := &table.Request{Path: "/a", Method: method}
+		if got := name(h, r); got != want {
+			t.Errorf("Find(%+v) = %q, want %q", r, got, want)
+		}
+		if got := firstOf(h.Routes(), r); got != want {
+			t.Errorf("the first of Routes that %+v matches is %q, want %q", r, got, want)
+		}
+	}
+}
+
+// TestRest: what serves the rest of the Ingresses serves the names that no listener has a host for.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	all := func(name string) *table.Host {
+		return host(t, table.Route{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: rule(name)})
+	}
+	l := table.NewListener("all", "").WithHosts(map[string]*table.Host{"a.test": all("route")})
+	ingresses := table.NewIngresses().WithHosts(map[string]*table.Host{"b.test": all("ingress")}).WithRest(all("rest"))
+	p := table.NewPort([]*table.Listener{l}, ingresses)
+	for name, want := range map[string]string{"a.test": "route", "b.test": "ingress", "c.test": "rest"} {
+		if _, found := p.Find(name, &table.Request{Path: "/"}); found == nil || found.Rule.Name != want {
+			t.Errorf("Find(%s) = %v, want the rule %s", name, found, want)
+		}
+	}
+	if l, found := table.NewPort([]*table.Listener{l}, nil).Find("c.test", &table.Request{Path: "/"}); l == nil || found != nil {
+		t.Errorf("Find(c.test) = %v, %v, want the listener and no route", l, found)
+	}
+}
+
 func TestBadExpression(t *testing.T) {
 	t.Parallel()
 	if _, err := table.CompileWhole("/(a"); err == nil || !strings.Contains(err.Error(), "`/(a`") {

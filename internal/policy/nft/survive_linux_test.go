@@ -284,12 +284,16 @@ func TestMany(t *testing.T) {
 		s.PutPod(netip.AddrFrom4([4]byte{10, 244, 1, byte(i)}), ruleset.Pod{Ingress: "in-0"})
 	}
 	table := w.table()
-	begin, before := time.Now(), heap()
+	first, begin, before := generation(t), time.Now(), heap()
 	must(t, table.Sync(s))
+	const most = 20_000 // elements in a transaction, to its end each with a message of 4 KiB for listeners
+	if n := generation(t) - first; n < groups*members/most {
+		t.Errorf("a new table of %d elements took %d transactions", groups*members, n)
+	}
 	t.Logf("a new table took %v, and %d MB of heap besides %d", time.Since(begin), heap()-before, before)
 	restarted := w.table()
 	begin = time.Now()
-	first := generation(t)
+	first = generation(t)
 	must(t, restarted.Sync(s))
 	if n := generation(t) - first; n != 0 {
 		t.Errorf("a restart took %d transactions", n)

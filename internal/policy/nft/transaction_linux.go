@@ -12,8 +12,10 @@ import (
 // elements.
 const bufferSize = 32 << 20
 
-// maxBatch is how large a transaction of what can be divided is in octets, about.
-const maxBatch = 4 << 20
+// maxBatch is how large a transaction of what can be divided is in octets, about. If any program listens for changes,
+// as the agent does, the kernel keeps a message of 4 KiB about each element until the end of the transaction: 64 MiB
+// for the 16,000 elements of this one.
+const maxBatch = 256 << 10
 
 // transaction is a change of the table. What is new but not yet used comes first, then all that has an
 // effect, undivided, and then what is not used any more. If it is large, the first and the last part

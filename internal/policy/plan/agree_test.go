@@ -91,7 +91,7 @@ func newWorld(seed uint64) *world {
 		for _, name := range nodes {
 			c := New(Config{Node: name, DNS: dnsConfig})
 			if seed%2 == 0 {
-				c.dispatchFrom = 1
+				c.dispatchFrom, c.setDigits = 1, 1
 			}
 			c.Apply(v, &cluster.Changes{Everything: true})
 			w.rulesets[name] = c

@@ -57,14 +57,19 @@ func (c *Compiler) reserveChain(spec *chainSpec) *chain {
 	ch.Comment = printable(cmp.Or(spec.comment, sourcesText(spec.sources)), maxComment)
 	for i := range spec.rules {
 		r := spec.rules[i].Rule
-		if s := spec.rules[i].peers; s != nil {
-			r.Peers, _ = s.name()
+		if peers := spec.rules[i].peers; peers != nil {
+			s := c.reserveSet(peers)
+			r.Peers = s.name
+			ch.sets = append(ch.sets, s)
 		}
 		r.Chain = nameOf(spec.rules[i].next)
 		ch.Rules = append(ch.Rules, r)
 	}
 	ch.name = ch.hash()
 	if known := c.chains[ch.name]; known != nil {
+		for _, s := range ch.sets { // which known has reserved, too
+			c.releaseSet(s)
+		}
 		known.refs++
 		return known
 	}
@@ -72,9 +77,6 @@ func (c *Compiler) reserveChain(spec *chainSpec) *chain {
 	c.chains[ch.name] = ch
 	c.newChains = append(c.newChains, ch)
 	for i := range spec.rules {
-		if s := spec.rules[i].peers; s != nil {
-			ch.sets = append(ch.sets, c.reserveSet(s))
-		}
 		if next := spec.rules[i].next; next != nil {
 			next.refs++
 			ch.next = append(ch.next, next)

@@ -37,12 +37,14 @@ type Compiler struct {
 
 	// subjects are groups of Pods of the node that policies apply to, peers those of sets.
 	subjects, peers groups
-	sets            map[string]*set
+	sets            map[string]*set // by name
+	setsByID        map[setID]*set
 	nodeSets        []*set
 	chains          map[string]*chain
 	classes         map[string]*class
 	dns             dns
 	dispatchFrom    int // the constant, but in tests
+	setDigits       int // the same
 
 	pending
 }
@@ -71,14 +73,14 @@ type held struct {
 // New returns a Compiler that has compiled nothing: a ruleset without anything in it.
 func New(config Config) *Compiler {
 	c := &Compiler{
-		config: config, dispatchFrom: dispatchFrom,
+		config: config, dispatchFrom: dispatchFrom, setDigits: setDigits,
 		namespaces: make(map[string]map[string]string), nodes: make(map[string]*cluster.Node),
 		byRef: make(map[cluster.Ref]*policy), policies: make(map[string][]*policy),
 		pods: make(map[cluster.Key]*pod), strangers: make(map[cluster.Key]*pod), locals: make(map[*pod]struct{}),
 		holders: make(map[netip.Addr]*pod), rivals: make(map[netip.Addr][]*pod), reports: make(map[cluster.Key]Local),
 		devices:  make(map[uint32]*pod),
 		subjects: newGroups(), peers: newGroups(),
-		sets: make(map[string]*set), chains: make(map[string]*chain), classes: make(map[string]*class),
+		sets: make(map[string]*set), setsByID: make(map[setID]*set), chains: make(map[string]*chain), classes: make(map[string]*class),
 		dns: dns{DNS: config.DNS, pods: make(map[cluster.Key]bool)},
 	}
 	c.dns.Addrs = slices.SortedFunc(slices.Values(config.DNS.Addrs), netip.Addr.Compare)

@@ -475,3 +475,45 @@ func TestManyExcepts(t *testing.T) {
 		t.Errorf("%d blocks, want more than %d", len(got), n*100)
 	}
 }
+
+// TestSetsWithEqualDigits has more sets than there are names of one digit: rules name their own, also if in one change
+// the set that has a name goes and another one with the same digit comes.
+func TestSetsWithEqualDigits(t *testing.T) {
+	t.Parallel()
+	const sets, digits = 40, 32
+	peer := func(i int) string { return fmt.Sprintf("10.2.0.%d", i+1) }
+	allow := func(port, peer int) *cluster.NetworkPolicy {
+		only := cluster.PolicyPeer{Pods: &cluster.Selector{Labels: app(strconv.Itoa(peer))}}
+		return &cluster.NetworkPolicy{
+			Key: cluster.Key{Namespace: "shop", Name: strconv.Itoa(port)}, Ingress: true,
+			IngressRules: []cluster.PolicyRule{{Ports: tcp(uint16(1 + port)), Peers: []cluster.PolicyPeer{only}}},
+		}
+	}
+	n := newNode(t, Config{})
+	n.setDigits = 1
+	objects := []cluster.Object{shopPod("web", "n1", "10.1.0.1", nil)}
+	for i := range 2 * sets {
+		objects = append(objects, shopPod(strconv.Itoa(i), "n2", peer(i), app(strconv.Itoa(i))))
+	}
+	for port := range sets {
+		objects = append(objects, allow(port, port))
+	}
+	n.put(objects...)
+	if len(n.sets) != sets {
+		t.Fatalf("%d sets, want %d, more than the %d names of one digit", len(n.sets), sets, digits)
+	}
+	for port := range sets {
+		d := n.put(allow(port, sets+port)) // another peer
+		for _, name := range d.NewSets {
+			if slices.Contains(d.GoneSets, name) {
+				t.Errorf("change %d: a set %s goes and another comes", port, name)
+			}
+		}
+		for other := range 2 * sets {
+			got, want := n.judge(peer(other), "10.1.0.1", uint16(1+port)) == "allowed", other == sets+port
+			if got != want {
+				t.Fatalf("after change %d, Pod %d reaches port %d: %t, want %t", port, other, 1+port, got, want)
+			}
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"iter"
 	"net/netip"
 	"slices"
@@ -41,18 +43,21 @@ type namedPort struct {
 	protocol ruleset.Protocol
 }
 
-// dnsSet is the name of the set with the addresses of the node's DNS.
-const dnsSet = "dns"
+const (
+	// dnsSet is the name of the set with the addresses of the node's DNS.
+	dnsSet = "dns"
+	// namesPrefix begins those of sets of kind Resolved.
+	namesPrefix = "names-"
+)
 
-// name returns the set's name and its content in words.
-func (s *setSpec) name() (name, text string) {
-	var prefix string
+// describe returns how the set's name begins, and its content in words.
+func (s *setSpec) describe() (prefix, text string) {
 	var parts []string
 	switch {
 	case len(s.addrs) > 0:
 		return dnsSet, "DNS on this node"
 	case s.kind == ruleset.Resolved:
-		prefix, parts = "names-", s.domains
+		prefix, parts = namesPrefix, s.domains
 	case s.kind == ruleset.Blocks:
 		prefix, parts = "blocks-", s.blockTexts()
 	case s.kind == ruleset.HostPorts:
@@ -70,9 +75,42 @@ func (s *setSpec) name() (name, text string) {
 	default:
 		prefix, parts = "pods-", s.groupTexts()
 	}
-	text = strings.Join(parts, " ")
-	return hashed(prefix, text), text
+	return prefix, strings.Join(parts, " ")
 }
+
+// setID identifies a set by its content.
+type setID struct {
+	prefix string
+	digest [sha256.Size]byte
+}
+
+// How many digits of 5 bits the names of sets have. The kernel finds a set in a list of all, and reads each name to
+// its end.
+const (
+	setDigits = 8
+	// namesDigits are those of kind Resolved. The kernel keeps their elements over a restart of the agent, so that
+	// no other set must ever have such a name.
+	namesDigits = 20
+)
+
+// newSetName returns the name of a new set: digits of its digest, more if another set has these. Which of the two has
+// fewer may be different after a restart.
+func (c *Compiler) newSetName(id setID) string {
+	if id.prefix == dnsSet {
+		return dnsSet
+	}
+	digits, n := setNames.EncodeToString(id.digest[:]), c.setDigits
+	if id.prefix == namesPrefix {
+		n = namesDigits
+	}
+	for c.sets[id.prefix+digits[:n]] != nil {
+		n++
+	}
+	return id.prefix + digits[:n]
+}
+
+// setNames are the digits of the names of sets.
+var setNames = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 func (s *setSpec) groupTexts() (texts []string) {
 	for i := range s.groups {
@@ -91,6 +129,7 @@ func (s *setSpec) blockTexts() (texts []string) {
 // set is a set that chains use, with its elements as far as they are not those of Pods.
 type set struct {
 	setSpec
+	id      setID
 	name    string
 	comment string
 	refs    int
@@ -302,12 +341,13 @@ func (c *Compiler) contains(s *set, addr netip.Addr, protocol ruleset.Protocol, 
 
 // reserveSet returns the set that a spec describes, with one more reference.
 func (c *Compiler) reserveSet(spec *setSpec) *set {
-	name, text := spec.name()
-	s := c.sets[name]
+	prefix, text := spec.describe()
+	id := setID{prefix, sha256.Sum256([]byte(text))}
+	s := c.setsByID[id]
 	if s == nil {
-		s = &set{setSpec: *spec, name: name, comment: printable(text, maxComment), isNew: true}
+		s = &set{setSpec: *spec, id: id, name: c.newSetName(id), comment: printable(text, maxComment), isNew: true}
 		s.changed = func(s *set) { c.changedSets = append(c.changedSets, s) }
-		c.sets[name] = s
+		c.sets[s.name], c.setsByID[id] = s, s
 		c.newSets = append(c.newSets, s)
 		c.fillSet(s)
 	}
@@ -353,6 +393,7 @@ func (c *Compiler) releaseSet(s *set) {
 // deleteSet deletes a set that nothing uses.
 func (c *Compiler) deleteSet(s *set) {
 	delete(c.sets, s.name)
+	delete(c.setsByID, s.id)
 	if len(s.nodes) > 0 {
 		c.nodeSets = remove(c.nodeSets, s)
 	}

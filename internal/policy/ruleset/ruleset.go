@@ -63,8 +63,9 @@ const (
 	Resolved
 )
 
-// Set is the peers that a Rule can name, of both families. A set has a name by which it is known,
-// which is the same on each start of the same cluster and at most 31 octets long.
+// Set is the peers that a Rule can name, of both families. A set has a name by which it is known, of at most 31
+// octets. That of a set of kind Resolved is the same on each start, and no other set ever has it; that of another one
+// almost always.
 type Set struct {
 	Kind Kind
 	// Comment says what is in it, for people; at most 120 octets of printable ASCII.

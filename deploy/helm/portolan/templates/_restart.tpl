@@ -76,6 +76,21 @@
 - policy.domains.maxAddresses
 - policy.log.group
 - policy.log.rate
+- gateway.listen
+- gateway.portOffset
+- gateway.controller
+- gateway.ingress.controller
+- gateway.ingress.port
+- gateway.nodeName
+- gateway.trustedClients
+- gateway.limits.connections
+- gateway.limits.head
+- gateway.limits.headTimeout
+- gateway.limits.idleTimeout
+- gateway.limits.bodyRate
+- gateway.limits.bodyGrace
+- gateway.drain.listener
+- gateway.drain.shutdown
 {{- end }}
 {{- define "portolan.nodeRestartKeys" -}}
 - manifests
@@ -174,6 +189,21 @@
 - policy.domains.maxAddresses
 - policy.log.group
 - policy.log.rate
+- gateway.listen
+- gateway.portOffset
+- gateway.controller
+- gateway.ingress.controller
+- gateway.ingress.port
+- gateway.nodeName
+- gateway.trustedClients
+- gateway.limits.connections
+- gateway.limits.head
+- gateway.limits.headTimeout
+- gateway.limits.idleTimeout
+- gateway.limits.bodyRate
+- gateway.limits.bodyGrace
+- gateway.drain.listener
+- gateway.drain.shutdown
 {{- end }}
 
 {{/* A sum of the values of these keys of a config. */}}

@@ -1,0 +1,310 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"portolan.dev/portolan/internal/gateway/h1"
+	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/support/bind"
+	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/retry"
+)
+
+// socketsConfig is what sockets need.
+type socketsConfig struct {
+	// Listen are the addresses of sockets without their own; the zero Addr is all.
+	Listen     []netip.Addr
+	PortOffset uint16
+	Limits     h1.Limits
+	// Drain is how long requests go on at a socket that is removed.
+	Drain       time.Duration
+	Connections *budget.Account
+	// Handler returns what serves the requests that come to a socket.
+	Handler func(table.Socket) http.Handler
+	Refused func(h1.Refusal)
+	Log     *slog.Logger
+}
+
+// sockets are where connections are accepted: for each socket of the table a server, with a listener for each
+// address.
+type sockets struct {
+	cfg socketsConfig
+
+	mu       sync.Mutex
+	open     map[table.Socket]*socket
+	draining bool // no more are opened
+	// ending are those that were removed and still have connections.
+	ending sync.WaitGroup
+}
+
+// socket is a socket of the table.
+type socket struct {
+	at     table.Socket
+	server *h1.Server
+	conns  *tracked
+	// listeners are those of the addresses; nil for one that cannot be bound.
+	listeners map[netip.Addr]net.Listener
+	problems  map[netip.Addr]error
+	backoff   retry.Backoff
+	next      time.Time // when those that cannot be bound are tried again; zero for never
+}
+
+func newSockets(cfg socketsConfig) *sockets {
+	return &sockets{cfg: cfg, open: make(map[table.Socket]*socket)}
+}
+
+// update has these sockets be open, and no others.
+func (s *sockets) update(ctx context.Context, want []table.Socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return
+	}
+	for at, sock := range s.open { // first, as another one may have its port
+		if !slices.Contains(want, at) {
+			delete(s.open, at)
+			s.remove(sock)
+		}
+	}
+	for _, at := range want {
+		if s.open[at] == nil {
+			s.open[at] = s.newSocket(at)
+			s.bind(ctx, s.open[at])
+		}
+	}
+}
+
+// newSocket returns a socket that is not bound.
+func (s *sockets) newSocket(at table.Socket) *socket {
+	handler := s.cfg.Handler(at)
+	return &socket{
+		at: at, conns: newTracked(), listeners: make(map[netip.Addr]net.Listener), problems: make(map[netip.Addr]error),
+		server: &h1.Server{
+			Handler: handler, Limits: s.cfg.Limits, Connections: s.cfg.Connections, HTTP2: s.newHTTP2(handler),
+			Refused: s.cfg.Refused, Log: s.cfg.Log,
+		},
+	}
+}
+
+// What a connection of HTTP/2 may hold: 64 KiB that a handler has not read for each of its requests, and four
+// times as much altogether.
+const (
+	maxStreams     = 100
+	streamWindow   = 64 << 10
+	connWindow     = 4 * streamWindow
+	writeStallTime = 30 * time.Second
+)
+
+// newHTTP2 returns the server of connections that begin with the preface of HTTP/2.
+func (s *sockets) newHTTP2(handler http.Handler) *http.Server {
+	server := &http.Server{
+		Handler: handler, MaxHeaderBytes: s.cfg.Limits.Head,
+		ReadHeaderTimeout: s.cfg.Limits.HeadTimeout, IdleTimeout: s.cfg.Limits.IdleTimeout,
+		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamWindow,
+			MaxReceiveBufferPerConnection: connWindow, WriteByteTimeout: writeStallTime,
+		},
+	}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	return server
+}
+
+// bind binds the addresses of a socket that it has no listener for, and serves them.
+func (s *sockets) bind(ctx context.Context, sock *socket) {
+	addrs := s.cfg.Listen
+	if sock.at.Addr.IsValid() {
+		addrs = []netip.Addr{sock.at.Addr}
+	}
+	sock.next = time.Time{}
+	for _, addr := range addrs {
+		if sock.listeners[addr] != nil {
+			continue
+		}
+		l, err := s.listen(ctx, sock.at, addr)
+		if err != nil {
+			s.failed(sock, addr, err)
+			continue
+		}
+		if sock.problems[addr] != nil {
+			s.cfg.Log.Info("a port is bound", "address", l.Addr())
+			delete(sock.problems, addr)
+		}
+		l = sock.conns.listener(l)
+		sock.listeners[addr] = l
+		go func() { _ = sock.server.Serve(l) }() // ends when the listener is closed
+	}
+	if len(sock.problems) > 0 {
+		sock.next = time.Now().Add(sock.backoff.Next())
+	}
+}
+
+// failed records that an address cannot be bound.
+func (s *sockets) failed(sock *socket, addr netip.Addr, err error) {
+	if was := sock.problems[addr]; was == nil || was.Error() != err.Error() {
+		s.cfg.Log.Warn("a port cannot be bound; it is tried again", "port", sock.at.Port, "err", err)
+	}
+	sock.problems[addr] = err
+}
+
+// listen binds an address of a socket. The zero addr is all addresses.
+func (s *sockets) listen(ctx context.Context, at table.Socket, addr netip.Addr) (l net.Listener, err error) {
+	host := ""
+	if addr.IsValid() {
+		host = addr.String()
+	}
+	number := int(at.Port) + int(s.cfg.PortOffset)
+	if number > math.MaxUint16 {
+		return nil, fmt.Errorf("listen on port %d: with gateway.portOffset it is above 65535", at.Port)
+	}
+	address := net.JoinHostPort(host, fmt.Sprint(number))
+	err = bind.Privileged(func() error {
+		l, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if errors.Is(err, syscall.EADDRINUSE) && s.ours(number) {
+			// One of them is at all addresses. The kernel prefers the one that is not.
+			l, err = (&net.ListenConfig{Control: bind.SharePort}).Listen(ctx, "tcp", address)
+		} else if err == nil {
+			err = bind.Share(l)
+		}
+		return err
+	})
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	if err != nil {
+		return nil, bind.WithCure(fmt.Errorf("listen on %s: %w", address, err), "gateway.listen or gateway.portOffset")
+	}
+	return l, nil
+}
+
+// ours reports whether a listener of ours has the port.
+func (s *sockets) ours(number int) bool {
+	for _, sock := range s.open {
+		for _, l := range sock.listeners {
+			if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil && int(at.Port()) == number {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// retry binds what could not be bound before, if it is time to.
+func (s *sockets) retry(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, sock := range s.open {
+		if !s.draining && !sock.next.IsZero() && !now.Before(sock.next) {
+			s.bind(ctx, sock)
+		}
+	}
+}
+
+// next returns when retry has something to do; zero for never.
+func (s *sockets) next() (next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sock := range s.open {
+		if !sock.next.IsZero() && (next.IsZero() || sock.next.Before(next)) {
+			next = sock.next
+		}
+	}
+	return next
+}
+
+// errors returns why sockets are not bound, at one of their addresses or more. Those that are bound are not
+// in the map.
+func (s *sockets) errors() map[table.Socket]error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	made := make(map[table.Socket]error)
+	for at, sock := range s.open {
+		var all []error
+		for _, addr := range slices.SortedFunc(maps.Keys(sock.problems), netip.Addr.Compare) {
+			all = append(all, sock.problems[addr])
+		}
+		if len(all) > 0 {
+			made[at] = errors.Join(all...)
+		}
+	}
+	return made
+}
+
+// problems returns why sockets are not bound, in words and in order.
+func (s *sockets) problems() (made []string) {
+	for _, err := range s.errors() {
+		made = append(made, strings.Split(err.Error(), "\n")...)
+	}
+	slices.Sort(made)
+	return made
+}
+
+// addresses returns those that a socket is bound at.
+func (s *sockets) addresses(at table.Socket) (made []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sock := s.open[at]; sock != nil {
+		for _, l := range sock.listeners {
+			made = append(made, l.Addr().String())
+		}
+	}
+	slices.Sort(made)
+	return made
+}
+
+// remove closes the listeners of a socket, and lets what is under way there end.
+func (s *sockets) remove(sock *socket) {
+	for _, l := range sock.listeners {
+		l.Close()
+	}
+	s.ending.Go(func() { sock.end(s.cfg.Drain) })
+}
+
+// end lets what is under way end, within some time.
+func (sock *socket) end(within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	_ = sock.server.Shutdown(ctx)
+	sock.conns.wait(ctx)
+	sock.server.Close()
+	sock.conns.close()
+}
+
+// drain closes all sockets, and lets what is under way end, within some time.
+func (s *sockets) drain(within time.Duration) {
+	s.mu.Lock()
+	s.draining = true
+	for _, sock := range s.open {
+		s.ending.Go(func() { sock.end(within) })
+	}
+	s.mu.Unlock()
+	s.ending.Wait()
+}
+
+// close breaks off what is under way at all sockets.
+func (s *sockets) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	for _, sock := range s.open {
+		sock.server.Close()
+		for _, l := range sock.listeners {
+			l.Close()
+		}
+		sock.conns.close()
+	}
+}

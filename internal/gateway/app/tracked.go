@@ -1,0 +1,99 @@
+package app
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// tracked is the open connections of a socket, also those that became another protocol's, of which its
+// server knows nothing any more.
+type tracked struct {
+	mu     sync.Mutex
+	open   map[*trackedConn]struct{}
+	closed bool
+	none   chan struct{} // closed when there are none; nil while nobody waits
+}
+
+func newTracked() *tracked { return &tracked{open: make(map[*trackedConn]struct{})} }
+
+// listener returns l, of which the connections are tracked.
+func (t *tracked) listener(l net.Listener) net.Listener { return &trackedListener{l, t} }
+
+type trackedListener struct {
+	net.Listener
+	by *tracked
+}
+
+// Accept implements net.Listener.
+func (l *trackedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &trackedConn{conn, l.by}
+	l.by.mu.Lock()
+	defer l.by.mu.Unlock()
+	if l.by.closed {
+		conn.Close()
+	}
+	l.by.open[c] = struct{}{}
+	return c, nil
+}
+
+type trackedConn struct {
+	net.Conn
+	by *tracked
+}
+
+// Close implements net.Conn.
+func (c *trackedConn) Close() error {
+	c.by.mu.Lock()
+	delete(c.by.open, c)
+	if c.by.none != nil && len(c.by.open) == 0 {
+		close(c.by.none)
+		c.by.none = nil
+	}
+	c.by.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends what is sent.
+func (c *trackedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// wait waits until there are none, or ctx is done.
+func (t *tracked) wait(ctx context.Context) {
+	t.mu.Lock()
+	if len(t.open) == 0 {
+		t.mu.Unlock()
+		return
+	}
+	if t.none == nil {
+		t.none = make(chan struct{})
+	}
+	none := t.none
+	t.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
+	}
+}
+
+// close closes all, and those that are still accepted.
+func (t *tracked) close() {
+	t.mu.Lock()
+	t.closed = true
+	var all []net.Conn
+	for c := range t.open {
+		all = append(all, c)
+	}
+	t.mu.Unlock()
+	for _, c := range all {
+		c.Close()
+	}
+}

@@ -1,0 +1,142 @@
+package app
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/compile"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// keepUnused is how long the endpoints of an upstream are kept that no rule refers to any more, for requests
+// that were given one before.
+const keepUnused = 10 * time.Second
+
+// worker is the goroutine that compiles what changed, and has it served.
+type worker struct {
+	*Gateway
+	compiler *compile.Compiler
+	table    *table.Table // that is served; nil before the first
+	served   atomic.Bool
+	// unused are upstreams to which no rule refers any more, and when they are removed.
+	unused map[table.Upstream]time.Time
+}
+
+func newWorker(g *Gateway) *worker {
+	return &worker{
+		Gateway: g, compiler: compile.NewCompiler(g.settings.Compile), unused: make(map[table.Upstream]time.Time),
+	}
+}
+
+// run works until ctx is done, and returns nil.
+func (w *worker) run(ctx context.Context) error {
+	feed := w.cfg.Store.Subscribe()
+	defer feed.Close()
+	wake := time.NewTimer(0)
+	defer wake.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-feed.Ready():
+			w.follow(ctx, feed.Pending())
+		case <-wake.C:
+			w.sockets.retry(ctx)
+		}
+		w.removeUnused()
+		wake.Reset(w.pause())
+	}
+}
+
+// follow has changes served. Until the cluster is known there is no table; the first one has everything.
+func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
+	began := time.Now()
+	var out compile.Output
+	loaded := w.table != nil
+	w.cfg.Store.View(func(v *cluster.View) {
+		if loaded = loaded || v.Loaded(w.Needs()...); !loaded {
+			return
+		}
+		if w.table == nil {
+			changes = cluster.Changes{Everything: true}
+		}
+		out = w.compiler.Apply(v, &changes)
+	})
+	if !loaded {
+		return
+	}
+	w.serve(ctx, out)
+	w.metrics.compiled(time.Since(began), &changes)
+	if !w.served.Swap(true) {
+		w.cfg.Log.Info("requests are served", "took", time.Since(began))
+		w.cfg.Loaded()
+	}
+}
+
+// serve has requests from now on be served by what was compiled: endpoints are there before the rules that
+// refer to them, and go after them.
+func (w *worker) serve(ctx context.Context, out compile.Output) {
+	now := time.Now()
+	used := make(map[table.Upstream][]netip.AddrPort, len(out.Endpoints))
+	for up, addrs := range out.Endpoints {
+		if addrs == nil {
+			w.unused[up] = now.Add(keepUnused)
+			continue
+		}
+		delete(w.unused, up)
+		used[up] = addrs
+	}
+	if len(used) > 0 {
+		w.endpoints.Update(used)
+	}
+	if out.Table == w.table {
+		return
+	}
+	w.table = out.Table
+	w.proxy.SetTable(w.table)
+	w.sockets.update(ctx, slices.AppendSeq(w.always(), w.table.Sockets()))
+}
+
+// always returns the sockets that are bound with any table: that of Ingresses.
+func (w *worker) always() []table.Socket {
+	return []table.Socket{{Port: w.settings.Compile.IngressPort}}
+}
+
+// removeUnused removes upstreams that no request can have any more.
+func (w *worker) removeUnused() {
+	now := time.Now()
+	gone := make(map[table.Upstream][]netip.AddrPort)
+	for up, at := range w.unused {
+		if !now.Before(at) {
+			gone[up] = nil
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	maps.DeleteFunc(w.unused, func(up table.Upstream, _ time.Time) bool {
+		_, is := gone[up]
+		return is
+	})
+	w.endpoints.Update(gone)
+}
+
+// pause returns for how long there is nothing to do but changes.
+func (w *worker) pause() time.Duration {
+	const long = time.Hour
+	next := w.sockets.next()
+	for _, at := range w.unused {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	if next.IsZero() {
+		return long
+	}
+	return max(0, time.Until(next))
+}

@@ -1,0 +1,51 @@
+package settings
+
+import "portolan.dev/portolan/internal/config/key"
+
+// Keys are the keys of the section gateway, in the order of the file.
+var Keys = key.Table{
+	{Path: "gateway",
+		Description: "Ingress and Gateway API, `portolan gateway`. See gateway.md."},
+	{Path: "gateway.listen", Restart: []key.Condition{key.Always},
+		Description: "The addresses at which requests are accepted (`--listen`), but those of Gateways that have addresses of " +
+			"their own; `[::]`, or none, is all."},
+	{Path: "gateway.portOffset", Min: "0", Max: "65535", Restart: []key.Condition{key.Always},
+		Description: "What is added to the ports of Ingresses and listeners to get those that are bound (`--port-offset`): " +
+			"with 8000, port 80 is 8080, which needs no privileges."},
+	{Path: "gateway.controller", Restart: []key.Condition{key.Always},
+		Description: "The `spec.controllerName` of the GatewayClasses that are served."},
+	{Path: "gateway.ingress",
+		Description: "Ingresses."},
+	{Path: "gateway.ingress.controller", Restart: []key.Condition{key.Always},
+		Description: "The `spec.controller` of the IngressClasses that are served."},
+	{Path: "gateway.ingress.port", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
+		Description: "The port at which Ingresses are served over HTTP."},
+	{Path: "gateway.nodeName", Restart: []key.Condition{key.Always},
+		Description: "The name of the Node, for topology hints of endpoints; when empty the environment variable `NODE_NAME`."},
+	{Path: "gateway.trustedClients", Restart: []key.Condition{key.Always},
+		Description: "The ranges of clients whose `X-Forwarded-For`, `-Proto` and `-Host` are passed on, such as load " +
+			"balancers. Those of others are replaced."},
+	{Path: "gateway.limits",
+		Description: "What clients can make the gateway hold."},
+	{Path: "gateway.limits.connections", Min: "0", Max: "1000000", Restart: []key.Condition{key.Always},
+		Description: "The highest number of connections; of more, idle ones are closed first. 0 is as many as the memory " +
+			"limit allows."},
+	{Path: "gateway.limits.head", Min: "1Ki", Max: "1Mi", Restart: []key.Condition{key.Always},
+		Description: "The largest request line and fields of a request together; with more the response is 431."},
+	{Path: "gateway.limits.headTimeout", Min: "1s", Max: "10m", Restart: []key.Condition{key.Always},
+		Description: "How long the head of a request may take from its first octet; then the response is 408."},
+	{Path: "gateway.limits.idleTimeout", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
+		Description: "How long a connection may wait for its next request."},
+	{Path: "gateway.limits.bodyRate", Min: "1", Max: "1000000000", Restart: []key.Condition{key.Always},
+		Description: "The least octets per second at which clients must send bodies and take responses, after `bodyGrace`. Only " +
+			"the time counts that the gateway waits for them."},
+	{Path: "gateway.limits.bodyGrace", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
+		Description: "How much longer clients may take than `bodyRate` allows."},
+	{Path: "gateway.drain",
+		Description: "For how long what is under way goes on."},
+	{Path: "gateway.drain.listener", Min: "0s", Max: "24h", Restart: []key.Condition{key.Always},
+		Description: "At a port that no listener has any more: then requests and upgraded connections are broken off."},
+	{Path: "gateway.drain.shutdown", Min: "0s", Max: "24h", Restart: []key.Condition{key.Always},
+		Description: "After the signal to stop, and `lameduck`: then requests and upgraded connections, such as WebSockets, " +
+			"are broken off. `terminationGracePeriodSeconds` of a Pod must be longer than both."},
+}

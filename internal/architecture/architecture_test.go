@@ -229,6 +229,7 @@ var libraries = []arrow{
 	{"internal/cli", "golang.org/x/term", "whether it prints to a terminal, and how wide that is"},
 	{"internal/dns/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
 	{"internal/support/bind", "golang.org/x/sys", "the capability for ports below 1024, and shared ports"},
+	{"internal/support/handover", "golang.org/x/sys", "who is at the other end of a socket"},
 	{"internal/dns/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
 	{"internal/dns/dnsserver", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "golang.org/x/sync", "goroutines that end together"},

@@ -1,0 +1,159 @@
+package handover
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+func listen(t *testing.T) *net.TCPListener {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// offer offers sockets until the test ends.
+func offer(t *testing.T, path string, sockets ...Socket) *Offer {
+	t.Helper()
+	o, err := NewOffer(path, func() []Socket { return sockets })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { o.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return o
+}
+
+func take(t *testing.T, path string) map[string]*net.TCPListener {
+	t.Helper()
+	all, err := Take(context.Background(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, l := range all {
+			l.Close()
+		}
+	})
+	return all
+}
+
+// TestQueuedConnection: a connection that waits in the queue of a socket is accepted by the next process
+// although the first one closed its own.
+func TestQueuedConnection(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "run", "socket")
+	l := listen(t)
+	offer(t, path, Socket{"http", l})
+	taken := take(t, path)
+	if len(taken) != 1 || taken["http"] == nil {
+		t.Fatalf("took %v, want http", taken)
+	}
+	client, err := net.Dial("tcp", l.Addr().String()) // nobody accepts it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	l.Close()
+	server, err := taken["http"].Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	if _, err := net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Errorf("dial after the first process closed its socket: %v", err)
+	}
+}
+
+// TestManySockets: more sockets than a message can have are passed on, without those that are closed.
+func TestManySockets(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "socket")
+	var sockets []Socket
+	for i := range 2*batch + 3 {
+		sockets = append(sockets, Socket{fmt.Sprint(i), listen(t)})
+	}
+	sockets[7].Listener.Close()
+	offer(t, path, sockets...)
+	taken := take(t, path)
+	if len(taken) != len(sockets)-1 || taken["7"] != nil {
+		t.Fatalf("took %d of %d sockets, of which one is closed", len(taken), len(sockets))
+	}
+	for i, s := range sockets {
+		if i != 7 && taken[s.Name].Addr().String() != s.Listener.Addr().String() {
+			t.Errorf("socket %s is at %s, want %s", s.Name, taken[s.Name].Addr(), s.Listener.Addr())
+		}
+	}
+}
+
+// TestTakeNothing: without a process that offers, or with one that has ended, there is nothing to take.
+func TestTakeNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "socket")
+	if all := take(t, path); len(all) > 0 {
+		t.Errorf("took %v where nothing is", all)
+	}
+	o, err := NewOffer(path, func() []Socket { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Close()
+	if all := take(t, path); len(all) > 0 {
+		t.Errorf("took %v of a process that has ended", all)
+	}
+}
+
+// TestTakeOver: the name is the last process' that offers, and the end of a former one does not take it away.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "socket")
+	first := offer(t, path, Socket{"first", listen(t)})
+	offer(t, path, Socket{"second", listen(t)})
+	first.Close()
+	if all := take(t, path); len(all) != 1 || all["second"] == nil {
+		t.Errorf("took %v, want second", all)
+	}
+}
+
+// TestTakeBroken: a process that passes something else is an error, in one line, and leaves nothing open.
+func TestTakeBroken(t *testing.T) {
+	t.Parallel()
+	for claim, message := range map[string]string{"no JSON": "{", "a name without a socket": `["a"]`, "nothing": ""} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "socket")
+			l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, message)
+				conn.Close()
+			}()
+			if all, err := Take(context.Background(), path); err == nil {
+				t.Errorf("Take = %v, want an error", all)
+			}
+		})
+	}
+}

@@ -30,9 +30,14 @@ type Endpoint struct {
 	Addr     netip.AddrPort
 	underWay atomic.Int64
 	failures atomic.Int64
-	// until is when an ejection ends, in nanoseconds since 1970; 0 if the endpoint is not ejected.
-	until     atomic.Int64
+	// until is when an ejection ends; nil if the endpoint is not ejected. It has a reading of the monotonic clock,
+	// so that an ejection lasts no longer when the other one is set back.
+	until     atomic.Pointer[time.Time]
 	ejections atomic.Int64
+
+	mu        sync.Mutex
+	removed   bool
+	onRemoval []func()
 }
 
 // UnderWay returns how many requests the endpoint has.
@@ -41,7 +46,37 @@ func (e *Endpoint) UnderWay() int64 { return e.underWay.Load() }
 // Done ends a request that Pick chose the endpoint for.
 func (e *Endpoint) Done() { e.underWay.Add(-1) }
 
-// Pool is the endpoints of an upstream. Its methods may be called at any time.
+// OnRemoval has f be called once the endpoint is removed from its Pool; at once if it is already. f must not
+// block.
+func (e *Endpoint) OnRemoval(f func()) {
+	e.mu.Lock()
+	if !e.removed {
+		e.onRemoval = append(e.onRemoval, f)
+		e.mu.Unlock()
+		return
+	}
+	e.mu.Unlock()
+	f()
+}
+
+// remove notes that the endpoint is removed.
+func (e *Endpoint) remove() {
+	e.mu.Lock()
+	all := e.onRemoval
+	e.removed, e.onRemoval = true, nil
+	e.mu.Unlock()
+	for _, f := range all {
+		f()
+	}
+}
+
+// ejected reports whether the endpoint gets no requests for now.
+func (e *Endpoint) ejected() bool {
+	until := e.until.Load()
+	return until != nil && time.Until(*until) > 0
+}
+
+// Pool is the endpoints of an upstream. Its methods may be called at any time, Update by one goroutine at a time.
 type Pool struct {
 	endpoints atomic.Pointer[[]*Endpoint]
 }
@@ -55,19 +90,34 @@ func NewPool() *Pool {
 
 // Update has requests from now on use these addresses. What is under way at others goes on.
 func (p *Pool) Update(addrs []netip.AddrPort) {
-	before := make(map[netip.AddrPort]*Endpoint)
-	for _, e := range *p.endpoints.Load() {
-		before[e.Addr] = e
+	before := *p.endpoints.Load()
+	all := make(map[netip.AddrPort]*Endpoint, len(before))
+	for _, e := range before {
+		all[e.Addr] = e
 	}
-	made := make([]*Endpoint, 0, len(addrs))
+	made, stay := make([]*Endpoint, 0, len(addrs)), make(map[*Endpoint]struct{}, len(addrs))
 	for _, a := range addrs {
-		e := before[a]
+		e := all[a]
 		if e == nil {
 			e = &Endpoint{Addr: a}
+			all[a] = e
 		}
 		made = append(made, e)
+		stay[e] = struct{}{}
 	}
 	p.endpoints.Store(&made)
+	for _, e := range before {
+		if _, stays := stay[e]; !stays {
+			e.remove()
+		}
+	}
+}
+
+// end is Update when the upstream is gone. Requests that have the Pool already may choose its endpoints still.
+func (p *Pool) end() {
+	for _, e := range *p.endpoints.Load() {
+		e.remove()
+	}
 }
 
 // Has reports whether requests may still use the address of an endpoint.
@@ -80,8 +130,7 @@ func (p *Pool) Len() int { return len(*p.endpoints.Load()) }
 // chosen only if there are no others, and so are those that are ejected. It is nil if there is none.
 func (p *Pool) Pick(tried ...*Endpoint) *Endpoint {
 	all := *p.endpoints.Load()
-	now := time.Now().UnixNano()
-	usable := func(e *Endpoint) bool { return e.until.Load() <= now && !slices.Contains(tried, e) }
+	usable := func(e *Endpoint) bool { return !e.ejected() && !slices.Contains(tried, e) }
 	best := better(draw(all, usable), draw(all, usable))
 	if best == nil {
 		best = draw(all, func(e *Endpoint) bool { return !slices.Contains(tried, e) })
@@ -126,18 +175,15 @@ func better(a, b *Endpoint) *Endpoint {
 // answer. After some failures in a row the endpoint is ejected, unless half of the Pool is.
 func (p *Pool) Report(e *Endpoint, ok bool) {
 	if ok {
-		e.failures.Store(0)
-		e.ejections.Store(0)
-		e.until.Store(0)
+		e.succeeded()
 		return
 	}
 	if e.failures.Add(1) < failuresToEject {
 		return
 	}
-	now := time.Now()
 	all, ejected := *p.endpoints.Load(), 0
 	for _, o := range all {
-		if o != e && o.until.Load() > now.UnixNano() {
+		if o != e && o.ejected() {
 			ejected++
 		}
 	}
@@ -146,7 +192,16 @@ func (p *Pool) Report(e *Endpoint, ok bool) {
 	}
 	e.failures.Store(0)
 	limit := ejectFor << min(e.ejections.Add(1)-1, 10)
-	e.until.Store(now.Add(min(limit, maxEject)).UnixNano())
+	e.until.Store(new(time.Now().Add(min(limit, maxEject))))
+}
+
+// succeeded has an endpoint be as if it had never failed. Most are, and their memory is only read.
+func (e *Endpoint) succeeded() {
+	if e.failures.Load() != 0 || e.ejections.Load() != 0 || e.until.Load() != nil {
+		e.failures.Store(0)
+		e.ejections.Store(0)
+		e.until.Store(nil)
+	}
 }
 
 // Set is the Pools of upstreams.
@@ -171,9 +226,12 @@ func (s *Set[Upstream]) Update(addrs map[Upstream][]netip.AddrPort) {
 	if pools := s.pools.Load(); pools != nil {
 		maps.Copy(made, *pools)
 	}
+	var gone []*Pool
 	for of, all := range addrs {
 		switch pool := made[of]; {
+		case all == nil && pool == nil:
 		case all == nil:
+			gone = append(gone, pool)
 			delete(made, of)
 		case pool == nil:
 			pool = NewPool()
@@ -184,4 +242,7 @@ func (s *Set[Upstream]) Update(addrs map[Upstream][]netip.AddrPort) {
 		}
 	}
 	s.pools.Store(&made)
+	for _, pool := range gone {
+		pool.end()
+	}
 }

@@ -106,6 +106,39 @@ func TestUpdate(t *testing.T) {
 	e.Done()
 }
 
+// TestOnRemoval: an endpoint says when it is removed, also with its Pool, and only then.
+func TestOnRemoval(t *testing.T) {
+	t.Parallel()
+	var s balance.Set[string]
+	s.Update(map[string][]netip.AddrPort{"a": addresses(2)})
+	pool := s.Pool("a")
+	first := pool.Pick()
+	second := pool.Pick(first)
+	var removed []*balance.Endpoint
+	note := func(e *balance.Endpoint) { e.OnRemoval(func() { removed = append(removed, e) }) }
+	note(first)
+	note(second)
+	s.Update(map[string][]netip.AddrPort{"a": {second.Addr}, "b": nil})
+	if len(removed) != 1 || removed[0] != first {
+		t.Errorf("after one was removed: %v", removed)
+	}
+	note(first)
+	if len(removed) != 2 {
+		t.Error("an endpoint that was removed before does not say so")
+	}
+	s.Update(map[string][]netip.AddrPort{"a": nil})
+	if len(removed) != 3 || removed[2] != second {
+		t.Errorf("after the upstream was removed: %v", removed)
+	}
+	if pool.Pick() != second {
+		t.Error("a request that has the Pool gets no endpoint of it")
+	}
+	s.Update(map[string][]netip.AddrPort{"a": {first.Addr}})
+	if s.Pool("a").Pick() == first || len(removed) != 3 {
+		t.Error("an address that comes back is the endpoint that was removed")
+	}
+}
+
 // TestEject: an endpoint that failed often in a row gets nothing for a while, longer each time, unless
 // half of them are like that.
 func TestEject(t *testing.T) {

@@ -144,6 +144,9 @@ func (b *body) read(p []byte, from io.Reader) (int, error) {
 	var err error
 	if b.chunked && b.remain == 0 {
 		b.remain, err = b.chunks.Next(&b.c.in, from, b.c.server.limits.fields())
+		if b.remain == 0 && err == nil {
+			err = io.EOF
+		}
 	}
 	n := 0
 	if err == nil {
@@ -164,7 +167,7 @@ func (b *body) read(p []byte, from io.Reader) (int, error) {
 
 // fail ends the request if the body is not complete.
 func (b *body) fail() error {
-	if b.err == io.EOF { //nolint:errorlint // it is that of Chunks
+	if b.err == io.EOF { //nolint:errorlint // it is that of read
 		b.setTrailers()
 		return io.EOF
 	}

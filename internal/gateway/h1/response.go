@@ -181,9 +181,8 @@ func (w *response) endHead() {
 
 // putStatus writes a status line (RFC 9112, section 4).
 func (w *response) putStatus(status int) {
-	var digits [3]byte
 	w.putString("HTTP/1.1 ")
-	w.put(strconv.AppendInt(digits[:0], int64(status), 10))
+	w.putInt(int64(status), 10)
 	w.putString(" ")
 	w.putString(http.StatusText(status))
 	w.putString("\r\n")
@@ -230,21 +229,18 @@ func (w *response) putFields(as coding) {
 func (w *response) putField(name, value string) {
 	w.putString(name)
 	w.putString(": ")
-	if strings.ContainsAny(value, "\r\n\x00") {
-		value = strings.Map(func(c rune) rune {
-			if c == '\r' || c == '\n' || c == 0 {
-				return ' '
-			}
-			return c
-		}, value)
-	}
-	w.putString(value)
+	w.putString(wire.Clean(value))
 	w.putString("\r\n")
 }
 
 func (w *response) putInt(n int64, base int) {
-	var digits [20]byte
-	w.put(strconv.AppendInt(digits[:0], n, base))
+	const digits = 20
+	if cap(w.out)-len(w.out) < digits {
+		w.flush()
+	}
+	if w.err == nil {
+		w.out = strconv.AppendInt(w.out, n, base)
+	}
 }
 
 // Write implements http.ResponseWriter.

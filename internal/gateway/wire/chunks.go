@@ -25,8 +25,8 @@ type Chunks struct {
 }
 
 // Next reads up to the octets of the next chunk, and returns how many these are. The caller uses them before it calls
-// Next again. After the last chunk and the trailer section it returns io.EOF. After an error of from it can be called
-// again.
+// Next again. Behind the last chunk it reads the trailer section, and returns 0. After an error of from it can be
+// called again.
 func (c *Chunks) Next(b *Buffer, from io.Reader, lim Limits) (size int64, err error) {
 	if c.inChunk {
 		line, err := b.line(from, len("\r\n"))
@@ -57,10 +57,8 @@ func (c *Chunks) Next(b *Buffer, from io.Reader, lim Limits) (size int64, err er
 	if err != nil {
 		return 0, err
 	}
-	if c.Trailer, err = parseTrailers(section, lim.Fields); err != nil {
-		return 0, err
-	}
-	return 0, io.EOF
+	c.Trailer, err = parseTrailers(section, lim.Fields)
+	return 0, err
 }
 
 // errorOr returns err, or if that is nil, or says that a line is too long, another one.

@@ -103,6 +103,19 @@ func ValidTarget(s string) bool {
 	return s != ""
 }
 
+// Clean returns a value without what would end the line of its field: that becomes spaces (RFC 9110, section 5.5).
+func Clean(value string) string {
+	if strings.IndexByte(value, '\n') < 0 && strings.IndexByte(value, '\r') < 0 && strings.IndexByte(value, 0) < 0 {
+		return value
+	}
+	return strings.Map(func(c rune) rune {
+		if c == '\r' || c == '\n' || c == 0 {
+			return ' '
+		}
+		return c
+	}, value)
+}
+
 // IsToken reports whether s is a token (RFC 9110, section 5.6.2).
 func IsToken(s string) bool {
 	for i := range len(s) {

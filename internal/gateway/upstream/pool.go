@@ -1,0 +1,343 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/wire"
+)
+
+const (
+	// sweepEvery is how often connections are looked at that are not in use: whether they are older than IdleTimeout,
+	// or the endpoint has closed them.
+	sweepEvery = time.Second
+	// sweepMost is at how many, those first that were not in use for the longest time.
+	sweepMost = 256
+)
+
+// Client has the connections to endpoints.
+type Client struct {
+	cfg Config
+
+	mu        sync.Mutex
+	endpoints map[*balance.Endpoint]*endpoint
+	idle      conns // of all endpoints, the last one that was put first
+	sweeper   *time.Timer
+	sweeping  bool
+	closed    bool
+}
+
+// New returns a Client without connections.
+func New(cfg Config) *Client {
+	return &Client{cfg: cfg.withDefaults(), endpoints: make(map[*balance.Endpoint]*endpoint)}
+}
+
+// endpoint is the connections to an endpoint.
+type endpoint struct {
+	conns map[*conn]struct{}
+	idle  []*conn // the last one that was put last
+	// http2 is nil before the first exchange over HTTP/2, and streams are the exchanges over it that go on.
+	http2   *http.Transport
+	streams map[*http2Exchange]struct{}
+	removed bool
+	drained bool // the exchanges with an endpoint that was removed were ended
+}
+
+// conn is a connection of HTTP/1.1.
+type conn struct {
+	net.Conn
+	client *Client
+	of     *endpoint
+	in     wire.Buffer
+	probe  probe
+
+	// These are guarded by Client.mu.
+	used          bool // for an exchange before this one
+	upgraded      bool
+	since         time.Time // when it was put
+	before, after *conn     // in Client.idle, while it is not in use
+}
+
+// conns is a list of connections.
+type conns struct {
+	first, last *conn
+	n           int
+}
+
+func (l *conns) pushFront(c *conn) {
+	if c.after = l.first; c.after == nil {
+		l.last = c
+	} else {
+		c.after.before = c
+	}
+	l.first = c
+	l.n++
+}
+
+func (l *conns) remove(c *conn) {
+	if c.before != nil {
+		c.before.after = c.after
+	} else {
+		l.first = c.after
+	}
+	if c.after != nil {
+		c.after.before = c.before
+	} else {
+		l.last = c.before
+	}
+	c.before, c.after = nil, nil
+	l.n--
+}
+
+// of returns the connections to an endpoint.
+func (c *Client) of(e *balance.Endpoint) *endpoint {
+	c.mu.Lock()
+	of := c.endpoints[e]
+	if of != nil {
+		c.mu.Unlock()
+		return of
+	}
+	of = &endpoint{conns: make(map[*conn]struct{}), streams: make(map[*http2Exchange]struct{})}
+	c.endpoints[e] = of
+	c.mu.Unlock()
+	e.OnRemoval(func() { c.remove(e, of) })
+	return of
+}
+
+// remove closes the connections to an endpoint that are not in use, and the others after a while.
+func (c *Client) remove(e *balance.Endpoint, of *endpoint) {
+	c.mu.Lock()
+	delete(c.endpoints, e)
+	of.removed = true
+	http2 := of.http2
+	c.mu.Unlock()
+	c.forget(of)
+	if http2 != nil {
+		http2.CloseIdleConnections()
+	}
+	time.AfterFunc(c.cfg.Drain, func() { c.drain(of) })
+}
+
+// drain ends the exchanges with an endpoint, but for connections that became another protocol's.
+func (c *Client) drain(of *endpoint) {
+	c.mu.Lock()
+	of.drained = true
+	upgraded := 0
+	for conn := range of.conns {
+		if conn.upgraded {
+			upgraded++
+		} else {
+			conn.Close()
+		}
+	}
+	for x := range of.streams {
+		x.cancel()
+	}
+	c.mu.Unlock()
+	if upgraded == 0 {
+		return
+	}
+	time.AfterFunc(c.cfg.DrainUpgraded-c.cfg.Drain, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for conn := range of.conns {
+			conn.Close()
+		}
+	})
+}
+
+// Close closes the connections that are not in use, and from now on each when it is not any more.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.closed = true
+	var transports []*http.Transport
+	for _, of := range c.endpoints {
+		if of.http2 != nil {
+			transports = append(transports, of.http2)
+		}
+	}
+	for c.idle.last != nil {
+		c.drop(c.idle.last)
+	}
+	c.mu.Unlock()
+	for _, t := range transports {
+		t.CloseIdleConnections()
+	}
+}
+
+// drop closes a connection that is not in use. The caller holds the lock.
+func (c *Client) drop(conn *conn) {
+	c.idle.remove(conn)
+	of := conn.of
+	for i, other := range of.idle {
+		if other == conn {
+			of.idle = append(of.idle[:i], of.idle[i+1:]...)
+			break
+		}
+	}
+	delete(of.conns, conn)
+	conn.Close()
+}
+
+// connect returns a connection to an endpoint: the one that was in use last, or a new one.
+func (c *Client) connect(ctx context.Context, e *balance.Endpoint, deadline time.Time) (*conn, error) {
+	of := c.of(e)
+	for {
+		conn := c.take(of)
+		if conn == nil {
+			return c.dial(ctx, e, of, deadline)
+		}
+		if conn.probe.quiet() {
+			return conn, nil
+		}
+		conn.end()
+	}
+}
+
+// take returns the connection to an endpoint that was in use last; nil if none is kept.
+func (c *Client) take(of *endpoint) *conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(of.idle)
+	if n == 0 {
+		return nil
+	}
+	conn := of.idle[n-1]
+	of.idle[n-1] = nil
+	of.idle = of.idle[:n-1]
+	c.idle.remove(conn)
+	return conn
+}
+
+// dial makes a connection.
+func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, deadline time.Time) (*conn, error) {
+	d := net.Dialer{Timeout: c.cfg.DialTimeout, Deadline: deadline}
+	nc, err := d.DialContext(ctx, "tcp", e.Addr.String())
+	if exhausted(err) && c.makeRoom() {
+		nc, err = d.DialContext(ctx, "tcp", e.Addr.String())
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case !deadline.IsZero() && !time.Now().Before(deadline):
+		return nil, os.ErrDeadlineExceeded
+	case exhausted(err):
+		return nil, &Error{Exhausted, err}
+	default:
+		return nil, &Error{Unsent, err}
+	}
+	made := &conn{Conn: nc, client: c, of: of}
+	made.probe.init(nc)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of.drained {
+		nc.Close() // the exchange fails
+	}
+	of.conns[made] = struct{}{}
+	return made, nil
+}
+
+// exhausted reports whether an error means that this process, not the endpoint, lacks something.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
+}
+
+// makeRoom closes the connection that was not in use for the longest time, and reports whether there was one.
+func (c *Client) makeRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle.last == nil {
+		return false
+	}
+	c.drop(c.idle.last)
+	return true
+}
+
+// forget closes the connections to an endpoint that are not in use.
+func (c *Client) forget(of *endpoint) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(of.idle) > 0 {
+		c.drop(of.idle[len(of.idle)-1])
+	}
+}
+
+// put keeps a connection for other exchanges.
+func (c *conn) put() {
+	freeRoom(c.in.Room)
+	c.in = wire.Buffer{}
+	client, of := c.client, c.of
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	if of.removed || client.closed {
+		delete(of.conns, c)
+		c.Close()
+		return
+	}
+	c.used, c.since = true, time.Now()
+	of.idle = append(of.idle, c)
+	client.idle.pushFront(c)
+	if len(of.idle) > client.cfg.IdlePerEndpoint {
+		client.drop(of.idle[0])
+	}
+	if client.idle.n > client.cfg.Idle {
+		client.drop(client.idle.last)
+	}
+	client.sweepLater()
+}
+
+// end closes a connection that is in use.
+func (c *conn) end() {
+	c.Close()
+	freeRoom(c.in.Room)
+	c.in = wire.Buffer{}
+	c.client.mu.Lock()
+	defer c.client.mu.Unlock()
+	delete(c.of.conns, c)
+}
+
+// upgrade notes that the connection became another protocol's.
+func (c *conn) upgrade() {
+	c.client.mu.Lock()
+	defer c.client.mu.Unlock()
+	c.upgraded = true
+}
+
+// sweepLater has sweep run after a while. The caller holds the lock.
+func (c *Client) sweepLater() {
+	if c.sweeping || c.idle.n == 0 {
+		return
+	}
+	c.sweeping = true
+	if c.sweeper == nil {
+		c.sweeper = time.AfterFunc(sweepEvery, c.sweep)
+		return
+	}
+	c.sweeper.Reset(sweepEvery)
+}
+
+// sweep closes the connections that were not in use for too long, or that the endpoint has closed.
+func (c *Client) sweep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweeping = false
+	old := time.Now().Add(-c.cfg.IdleTimeout)
+	conn := c.idle.last
+	for n := 0; conn != nil && n < sweepMost; n++ {
+		newer := conn.before
+		if !conn.since.After(old) || !conn.probe.quiet() {
+			c.drop(conn)
+		}
+		conn = newer
+	}
+	c.sweepLater()
+}

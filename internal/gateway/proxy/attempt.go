@@ -3,125 +3,126 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"net/http"
-	"sync"
+	"os"
 	"sync/atomic"
+	"time"
 
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/gateway/upstream"
 )
 
 // errNoEndpoint: the upstream has no endpoint.
 var errNoEndpoint = errors.New("no endpoint")
 
-// maxAttempts is to how many endpoints a request is sent at most.
+// maxAttempts is how often a request is sent at most.
 const maxAttempts = 3
 
-// attempts sends requests to endpoints. It implements http.RoundTripper.
-type attempts struct{ *Proxy }
-
-// RoundTrip sends a request to an endpoint. If that could not be connected to, or the request is
-// idempotent and has no body, it tries others (RFC 9110, section 9.2.2).
-func (a attempts) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := exchangeOf(r)
-	pool := a.cfg.Endpoints.Pool(x.Upstream)
+// attempt sends a request to an endpoint. If nothing of it was sent, or it is idempotent and has no body, it tries
+// others (RFC 9110, section 9.2.2). The caller closes the response, and then ends the request at the endpoint.
+func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *balance.Endpoint, error) {
+	pool := p.cfg.Endpoints.Pool(x.Upstream)
 	if pool == nil || pool.Len() == 0 {
-		return nil, errNoEndpoint
+		return nil, nil, errNoEndpoint
 	}
-	a.retries.request()
+	defer x.out.Free()
+	p.retries.request()
 	var tried []*balance.Endpoint
 	for {
 		e := pool.Pick(tried...)
 		if e == nil {
-			return nil, errNoEndpoint
+			return nil, nil, errNoEndpoint
 		}
 		x.Endpoint = e.Addr
 		x.Attempts++
-		res, err := a.attempt(r, x, e)
+		x.out.Deadline = x.deadline()
+		res, err := p.do(ctx, x.Upstream, e, &x.out)
 		if err == nil {
 			pool.Report(e, true)
-			return res, nil
+			return res, e, nil
 		}
 		e.Done()
-		if r.Context().Err() != nil { // the client's or the rule's end, not the endpoint's
-			return nil, err
+		clear(x.out.Header)
+		at := blame(ctx, x, err)
+		if at == endpoints {
+			pool.Report(e, false)
+			tried = append(tried, e)
 		}
-		pool.Report(e, false)
-		if len(tried)+1 == maxAttempts || !retryable(r, err) || !a.retries.take() {
-			return nil, err
+		if at == requests || x.Attempts == maxAttempts || !retryable(&x.out, err) || !p.retries.take() {
+			return nil, nil, err
 		}
-		tried = append(tried, e)
 	}
 }
 
-// attempt sends a request to an endpoint. The endpoint is done when the body of the response is closed.
-func (a attempts) attempt(r *http.Request, x *exchange, e *balance.Endpoint) (*http.Response, error) {
-	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+// do sends a request to an endpoint of an upstream.
+func (p *Proxy) do(
+	ctx context.Context,
+	to table.Upstream,
+	e *balance.Endpoint,
+	r *upstream.Request,
+) (*upstream.Response, error) {
+	if to.Protocol == table.H2C {
+		return p.upstreams.DoHTTP2(ctx, e, r)
+	}
+	return p.upstreams.Do(ctx, e, r)
+}
+
+// deadline returns when an attempt that begins now must have ended; zero for never.
+func (x *exchange) deadline() (at time.Time) {
+	if x.Rule.Request > 0 {
+		at = x.Began.Add(x.Rule.Request)
+	}
 	if x.Rule.BackendRequest > 0 {
-		ctx, cancel = context.WithTimeout(ctx, x.Rule.BackendRequest)
-	}
-	out := r.WithContext(ctx)
-	out.URL = new(*r.URL)
-	out.URL.Host = e.Addr.String()
-	if r.Body != nil && r.Body != http.NoBody {
-		out.Body = io.NopCloser(r.Body) // a transport closes it when it cannot connect, too
-	}
-	res, err := a.transport(x.Upstream).RoundTrip(out)
-	if err != nil {
-		if cause := ctx.Err(); cause != nil {
-			err = cause
+		if end := time.Now().Add(x.Rule.BackendRequest); at.IsZero() || end.Before(at) {
+			at = end
 		}
-		cancel()
-		return nil, err
 	}
-	done := sync.OnceFunc(func() {
-		cancel()
-		e.Done()
-	})
-	if both, ok := res.Body.(io.ReadWriteCloser); ok { // of an upgraded connection
-		res.Body = &upgraded{both, done}
-	} else {
-		res.Body = &body{res.Body, done}
+	return at
+}
+
+// cause is whose fault it is that an attempt failed.
+type cause int
+
+const (
+	endpoints cause = iota // that of the endpoint
+	requests               // that of the client, or of the time that the request may take: it is not sent again
+	neither                // that of a connection that had been kept, or of this process
+)
+
+// blame returns whose fault an error is.
+func blame(ctx context.Context, x *exchange, err error) cause {
+	if ctx.Err() != nil || x.Rule.Request > 0 && time.Since(x.Began) >= x.Rule.Request {
+		return requests
 	}
-	return res, nil
+	if failed, ok := errors.AsType[*upstream.Error](err); ok {
+		switch failed.Failure {
+		case upstream.BadBody:
+			return requests
+		case upstream.Stale, upstream.Exhausted:
+			return neither
+		}
+	}
+	return endpoints
 }
 
 // retryable reports whether a request may be sent again after an error.
-func retryable(r *http.Request, err error) bool {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
-		return true // not a byte was sent
+func retryable(r *upstream.Request, err error) bool {
+	failed, ok := errors.AsType[*upstream.Error](err)
+	if !ok && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	if ok && failed.Failure == upstream.Unsent {
+		return true
+	}
+	if ok && (failed.Failure == upstream.Malformed || failed.Failure == upstream.Exhausted) || r.Body != nil {
+		return false
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return r.Body == nil || r.Body == http.NoBody
+		return true
 	}
 	return false
-}
-
-// body calls a function when it is closed.
-type body struct {
-	io.ReadCloser
-	done func()
-}
-
-// Close implements io.Closer.
-func (b *body) Close() error {
-	defer b.done()
-	return b.ReadCloser.Close()
-}
-
-// upgraded is body for both directions.
-type upgraded struct {
-	io.ReadWriteCloser
-	done func()
-}
-
-// Close implements io.Closer.
-func (b *upgraded) Close() error {
-	defer b.done()
-	return b.ReadWriteCloser.Close()
 }
 
 // budget limits retries to a fifth of the requests, so that they don't multiply the load of upstreams

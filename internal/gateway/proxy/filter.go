@@ -2,9 +2,6 @@ package proxy
 
 import (
 	"net/http"
-	"net/http/httputil"
-	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,96 +9,32 @@ import (
 	"portolan.dev/portolan/internal/gateway/table"
 )
 
-// rewrite makes the request that an upstream gets. What is for one connection only is left out of it
-// already (RFC 9110, section 7.6.1).
-func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
-	x := exchangeOf(pr.In)
-	p.forwarded(pr)
-	out := pr.Out
-	if x.Upstream.Protocol == table.H2C || carriesRequests(out.Header.Get("Upgrade")) { // HTTP/2 has no upgrades
-		out.Header.Del("Upgrade")
-		out.Header.Del("Connection")
-	}
-	out.URL.Scheme = "http"
-	setPath(out.URL, x.path)
-	for _, a := range []*table.Actions{&x.Rule.Actions, &x.backend.Actions} {
-		change(out.Header, a.Request)
-		if a.Rewrite == nil {
-			continue
-		}
-		if a.Rewrite.Host != "" {
-			out.Host = a.Rewrite.Host
-		}
-		setPath(out.URL, a.Rewrite.Path.Apply(x.path, &x.route.Match))
-	}
-	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = nil // so that the transport adds none
-	}
+// head is a head that changes: an http.Header, or upstream.Fields.
+type head interface {
+	Del(name string)
+	Set(name, value string)
+	Add(name, value string)
 }
 
-// carriesRequests reports whether one of the protocols in an Upgrade field is HTTP in another version, or
-// below TLS (RFC 2817). An upstream that changed to it would get requests that no rule was found for.
-func carriesRequests(upgrade string) bool {
-	for protocol := range strings.SplitSeq(strings.ToLower(upgrade), ",") {
-		switch name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/"); name {
-		case "h2c", "h2", "h3", "http", "https", "tls":
-			return true
-		}
-	}
-	return false
-}
-
-// forwarded sets X-Forwarded-For, -Host and -Proto. Those of clients that are not trusted are replaced, in any form.
-func (p *Proxy) forwarded(pr *httputil.ProxyRequest) {
-	trusted := false
-	if at, err := netip.ParseAddrPort(pr.In.RemoteAddr); err == nil {
-		trusted = slices.ContainsFunc(p.cfg.Trusted, func(of netip.Prefix) bool { return of.Contains(at.Addr().Unmap()) })
-	}
-	names := []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
-	for name := range pr.Out.Header {
-		// Some backends take an underscore for a hyphen.
-		hyphens := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
-		if hyphens != name && slices.Contains(names, hyphens) {
-			delete(pr.Out.Header, name)
-		}
-	}
-	if trusted {
-		for _, name := range names {
-			pr.Out.Header[name] = pr.In.Header[name]
-		}
-	}
-	host, proto := pr.Out.Header["X-Forwarded-Host"], pr.Out.Header["X-Forwarded-Proto"]
-	pr.SetXForwarded() // appends to X-Forwarded-For
-	if len(host) > 0 {
-		pr.Out.Header["X-Forwarded-Host"] = host
-	}
-	if len(proto) > 0 {
-		pr.Out.Header["X-Forwarded-Proto"] = proto
-	}
-}
-
-// setPath sets a path that is percent-encoded.
-func setPath(u *url.URL, path string) {
-	plain, err := url.PathUnescape(path)
-	if err != nil {
-		return // a normal path is encoded rightly
-	}
-	u.Path, u.RawPath = plain, path
-}
-
-// change changes a head (HTTPHeaderFilter).
-func change(header http.Header, by *table.HeaderChange) {
+// change changes a head (HTTPHeaderFilter). What the proxy itself says of the connection and the body stays.
+func change(h head, by *table.HeaderChange) {
 	if by == nil {
 		return
 	}
 	for _, name := range by.Remove {
-		header.Del(name)
+		if !ownFields[name] {
+			h.Del(name)
+		}
 	}
 	for _, f := range by.Set {
-		header.Set(f.Name, f.Value)
+		if !ownFields[f.Name] {
+			h.Set(f.Name, f.Value)
+		}
 	}
 	for _, f := range by.Add {
-		header.Add(f.Name, f.Value)
+		if !ownFields[f.Name] {
+			h.Add(f.Name, f.Value)
+		}
 	}
 }
 
@@ -114,15 +47,13 @@ func location(r *http.Request, x *exchange, by *table.Redirect) string {
 	return by.Location(&from, &x.route.Match)
 }
 
-// modifyResponse changes the head of a response.
-func (p *Proxy) modifyResponse(res *http.Response) error {
-	x := exchangeOf(res.Request)
+// changeResponse changes the head of a response.
+func changeResponse(h http.Header, x *exchange) {
 	if x.Rule.CORS != nil {
-		allowOrigin(res.Header, res.Request.Header.Get("Origin"), x.Rule.CORS)
+		allowOrigin(h, x.Request.Header.Get("Origin"), x.Rule.CORS)
 	}
-	change(res.Header, x.backend.Response)
-	change(res.Header, x.Rule.Response)
-	return nil
+	change(h, x.backend.Response)
+	change(h, x.Rule.Response)
 }
 
 // preflight answers a preflight request (Fetch, "CORS-preflight request"), and reports whether r is one.

@@ -6,11 +6,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httputil"
-	"strings"
+	"slices"
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/gateway/upstream"
 )
 
 const (
@@ -22,9 +22,9 @@ const (
 	maxMirrors = 64
 )
 
-// mirror sends copies of a request (HTTPRequestMirrorFilter). A body that is too large, or of which the
-// length is not known, is not copied, and the request is not mirrored.
-func (p *Proxy) mirror(r *http.Request, x *exchange) {
+// mirror sends copies of a request (HTTPRequestMirrorFilter). A body that is too large, or of which the length is not
+// known, is not copied, and the request is not mirrored. The error is that of reading the body.
+func (p *Proxy) mirror(r *http.Request, x *exchange) error {
 	var mirrors []table.Mirror
 	for _, a := range []*table.Actions{&x.Rule.Actions, &x.backend.Actions} {
 		for _, m := range a.Mirrors {
@@ -34,62 +34,47 @@ func (p *Proxy) mirror(r *http.Request, x *exchange) {
 		}
 	}
 	if len(mirrors) == 0 || r.ContentLength < 0 || r.ContentLength > maxMirrored {
-		return
+		return nil
 	}
-	content, err := io.ReadAll(r.Body)
-	rest := r.Body
-	r.Body = readCloser{io.MultiReader(bytes.NewReader(content), rest), rest}
-	if err != nil {
-		return // the request itself fails likewise
+	var content []byte
+	if r.ContentLength > 0 {
+		content = make([]byte, r.ContentLength)
+		if _, err := io.ReadFull(r.Body, content); err != nil {
+			return &upstream.Error{Failure: upstream.BadBody, Err: err}
+		}
+		x.body = inMemory{bytes.NewReader(content)}
 	}
 	for _, m := range mirrors {
 		select {
 		case p.mirrors <- struct{}{}:
+			made := x.copyOf(r, content)
 			go func() {
-				p.send(m.Upstream, p.copyOf(r, x, content))
+				p.send(m.Upstream, made)
 				<-p.mirrors
 			}()
 		default:
 		}
 	}
+	return nil
 }
 
-type readCloser struct {
-	io.Reader
-	io.Closer
-}
-
-// copyOf returns a copy of a request that does not end with it.
-func (p *Proxy) copyOf(r *http.Request, x *exchange, content []byte) *http.Request {
-	made := r.Clone(context.WithoutCancel(r.Context()))
-	made.Body = io.NopCloser(bytes.NewReader(content))
-	made.RequestURI = ""
-	made.URL.Scheme = "http"
-	setPath(made.URL, x.path)
-	for _, options := range r.Header["Connection"] {
-		for name := range strings.SplitSeq(options, ",") {
-			made.Header.Del(strings.TrimSpace(name))
-		}
+// copyOf returns a copy of a request.
+func (x *exchange) copyOf(r *http.Request, content []byte) *upstream.Request {
+	made := &upstream.Request{
+		Method: r.Method, Target: targetOf(x.path, r), Host: hostOf(r), Fields: slices.Clone(x.fields), Length: -1,
+		Header: make(http.Header),
 	}
-	for _, name := range notCopied {
-		made.Header.Del(name)
+	if content != nil {
+		made.Body, made.Length = inMemory{bytes.NewReader(content)}, int64(len(content))
 	}
-	p.forwarded(&httputil.ProxyRequest{In: r, Out: made})
-	change(made.Header, x.Rule.Actions.Request)
+	change(&made.Fields, x.Rule.Actions.Request)
 	return made
 }
 
-// notCopied are fields that are for one connection only (RFC 9110, section 7.6.1), and those that only
-// trusted clients may set.
-var notCopied = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
-}
-
 // send sends a request to an endpoint, and ignores the answer.
-func (p *Proxy) send(to table.Upstream, r *http.Request) {
+func (p *Proxy) send(to table.Upstream, r *upstream.Request) {
 	pool := p.cfg.Endpoints.Pool(to)
-	if pool == nil {
+	if pool == nil || !upstream.Valid(r.Method, r.Target, r.Host) {
 		return
 	}
 	e := pool.Pick()
@@ -97,14 +82,17 @@ func (p *Proxy) send(to table.Upstream, r *http.Request) {
 		return
 	}
 	defer e.Done()
-	ctx, cancel := context.WithTimeout(r.Context(), mirrorWithin)
-	defer cancel()
-	r = r.WithContext(ctx)
-	r.URL.Host = e.Addr.String()
-	res, err := p.transport(to).RoundTrip(r)
+	defer r.Free()
+	r.Deadline = time.Now().Add(mirrorWithin)
+	res, err := p.do(context.Background(), to, e, r)
 	if err != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxMirrored))
-	res.Body.Close()
+	defer res.Close()
+	for n := 0; n < maxMirrored; {
+		part, err := res.Next()
+		if n += len(part); err != nil {
+			return
+		}
+	}
 }

@@ -2,27 +2,36 @@
 // to an endpoint (RFC 9110, section 7.6; Gateway API v1, HTTPRoute).
 //
 //	h1.Server   ──► proxy.go:    the route of a request, or why there is none
-//	                filter.go:   redirects, CORS, changes of heads and paths
-//	                attempt.go:  endpoints, one after the other until one answers
+//	                filter.go:   redirects, CORS, changes of heads
 //	                mirror.go:   copies
-//	            ──► upstream
+//	                request.go:  the request that the upstream gets
+//	                attempt.go:  endpoints, one after the other until one answers
+//	                response.go: the response that the client gets
+//	                tunnel.go:   what becomes another protocol's connection
+//	            ──► upstream.Client
+//
+// All of it runs in the goroutine of the request, whatever server has read that.
 package proxy
 
 import (
-	"context"
+	"cmp"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/balance"
 	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/gateway/upstream"
+	"portolan.dev/portolan/internal/gateway/wire"
 )
 
 // Config is what a Proxy needs.
@@ -34,6 +43,9 @@ type Config struct {
 	Log     *slog.Logger // nil for none
 	// Done is called after each request; nil for none.
 	Done func(*Record)
+	// Drain is how long requests may go on at an endpoint that was removed, and DrainUpgraded how long connections may
+	// that became another protocol's. Zero is 30 s and 1 h.
+	Drain, DrainUpgraded time.Duration
 }
 
 // Record is what became of a request.
@@ -63,9 +75,12 @@ const (
 	NoRoute     table.Reason = "no route"
 	Misdirected table.Reason = "misdirected"
 	BadPath     table.Reason = "bad path"
+	BadRequest  table.Reason = "bad request"
 	NoBackend   table.Reason = "no backend"
 	NoEndpoint  table.Reason = "no ready endpoint"
 	Unreachable table.Reason = "no endpoint answered"
+	Invalid     table.Reason = "invalid answer of an endpoint"
+	BrokenOff   table.Reason = "answer broken off"
 	TimedOut    table.Reason = "timeout"
 	Redirected  table.Reason = "redirect"
 	Preflight   table.Reason = "cors preflight"
@@ -75,8 +90,8 @@ const (
 // Known reports whether a reason is one of those above; others are of rules.
 func Known(r table.Reason) bool {
 	switch r {
-	case NoTable, NoListener, NoRoute, Misdirected, BadPath, NoBackend, NoEndpoint, Unreachable, TimedOut, Redirected,
-		Preflight, ClientGone:
+	case NoTable, NoListener, NoRoute, Misdirected, BadPath, BadRequest, NoBackend, NoEndpoint, Unreachable, Invalid,
+		BrokenOff, TimedOut, Redirected, Preflight, ClientGone:
 		return true
 	}
 	return false
@@ -84,43 +99,20 @@ func Known(r table.Reason) bool {
 
 // Proxy serves the requests of all listeners.
 type Proxy struct {
-	cfg     Config
-	table   atomic.Pointer[table.Table]
-	reverse httputil.ReverseProxy
-	h1, h2c *http.Transport
-	retries budget
-	mirrors chan struct{} // has one for each copy under way
+	cfg       Config
+	table     atomic.Pointer[table.Table]
+	upstreams *upstream.Client
+	retries   budget
+	mirrors   chan struct{} // has one for each copy under way
 }
-
-// idleTimeout is for how long connections to upstreams are kept that have nothing to do. It is shorter
-// than what servers have by default.
-const idleTimeout = 50 * time.Second
-
-// dialTimeout is how long a connection to an endpoint may take to be made.
-const dialTimeout = 3 * time.Second
-
-// pingAfter is how long a connection with requests under way may be silent before it is tested (HTTP/2).
-const pingAfter = 15 * time.Second
 
 // New returns a Proxy without a Table: it answers 503.
 func New(cfg Config) *Proxy {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{cfg: cfg, mirrors: make(chan struct{}, maxMirrors)}
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	p.h1 = &http.Transport{
-		DialContext: dialer.DialContext, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 64,
-		DisableCompression: true, // so that bodies pass as they are
-	}
-	p.h2c = p.h1.Clone()
-	p.h2c.Protocols, p.h2c.HTTP2 = new(http.Protocols), &http.HTTP2Config{SendPingTimeout: pingAfter}
-	p.h2c.Protocols.SetUnencryptedHTTP2(true)
-	p.reverse = httputil.ReverseProxy{
-		Rewrite: p.rewrite, Transport: attempts{p}, ModifyResponse: p.modifyResponse, ErrorHandler: p.fail,
-		FlushInterval: -1, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
-	}
-	return p
+	upstreams := upstream.New(upstream.Config{Drain: cfg.Drain, DrainUpgraded: cfg.DrainUpgraded})
+	return &Proxy{cfg: cfg, upstreams: upstreams, mirrors: make(chan struct{}, maxMirrors)}
 }
 
 // SetTable has requests from now on be served by t.
@@ -129,19 +121,8 @@ func (p *Proxy) SetTable(t *table.Table) { p.table.Store(t) }
 // Table returns the table that requests are served by; nil before the first.
 func (p *Proxy) Table() *table.Table { return p.table.Load() }
 
-// Close closes the connections that have nothing to do.
-func (p *Proxy) Close() {
-	p.h1.CloseIdleConnections()
-	p.h2c.CloseIdleConnections()
-}
-
-// transport returns what sends requests to an upstream.
-func (p *Proxy) transport(to table.Upstream) *http.Transport {
-	if to.Protocol == table.H2C {
-		return p.h2c
-	}
-	return p.h1
-}
+// Close closes the connections to endpoints that have nothing to do.
+func (p *Proxy) Close() { p.upstreams.Close() }
 
 // exchange is a request on its way.
 type exchange struct {
@@ -150,36 +131,57 @@ type exchange struct {
 	backend *table.Backend
 	path    string // of the request, normal and percent-encoded
 	at      table.Socket
-}
-
-// exchangeKey is the key of an exchange in a request's context.
-type exchangeKey struct{}
-
-func exchangeOf(r *http.Request) *exchange {
-	x, _ := r.Context().Value(exchangeKey{}).(*exchange) // ServeHTTP put it there
-	return x
+	client  recorder
+	fields  upstream.Fields // that the upstream gets without filters
+	body    io.Reader       // of the request, if it was read for copies
+	out     upstream.Request
+	// answered: the answer was not broken off.
+	answered bool
 }
 
 // At returns the handler of the requests that come to a socket.
 func (p *Proxy) At(at table.Socket) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{Record: Record{Request: r, Host: hostname(r.Host), Path: r.URL.Path, Began: time.Now()}, at: at}
-		defer func() { // also if the answer is broken off, which is a panic
-			if x.Duration = time.Since(x.Began); p.cfg.Done != nil {
-				p.cfg.Done(&x.Record)
-			}
-		}()
-		p.exchange(&recorder{w, &x.Record}, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)), x)
+		x := exchanges.Get().(*exchange)
+		x.Record = Record{Request: r, Host: hostname(r.Host), Path: r.URL.Path, Began: time.Now()}
+		x.at, x.client = at, recorder{w, &x.Record}
+		defer p.end(x) // also if the answer is broken off, which is a panic
+		p.exchange(&x.client, r, x)
+		x.answered = true
 	})
 }
 
+// exchanges are those that were used.
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// end ends an exchange.
+func (p *Proxy) end(x *exchange) {
+	if x.Duration = time.Since(x.Began); p.cfg.Done != nil {
+		p.cfg.Done(&x.Record)
+	}
+	if x.answered && x.out.Body == nil { // else the body may still be read
+		clear(x.fields)
+		*x = exchange{fields: x.fields[:0]}
+		exchanges.Put(x)
+	}
+}
+
 // exchange answers a request.
-func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, x *exchange) {
-	if status, reason := p.find(x, r); status != 0 {
+func (p *Proxy) exchange(w *recorder, r *http.Request, x *exchange) {
+	if r.ProtoMajor > 1 && !translatable(r) {
+		p.answer(w, x, http.StatusBadRequest, BadRequest)
+	} else if status, reason := p.find(x, r); status != 0 {
 		p.answer(w, x, status, reason)
 	} else {
 		p.serve(w, r, x)
 	}
+}
+
+// translatable reports whether a request that came by HTTP/2 is the same one in HTTP/1.1, as package h1 would take it.
+func translatable(r *http.Request) bool {
+	_, length := r.Header["Content_length"]
+	_, coding := r.Header["Transfer_encoding"]
+	return !length && !coding && upstream.Valid(r.Method, cmp.Or(r.URL.RawQuery, "-"), r.Host)
 }
 
 // recorder notes what is answered.
@@ -203,8 +205,13 @@ func (w *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap returns the ResponseWriter for http.ResponseController.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// flush sends what was written.
+func (w *recorder) flush() error {
+	if f, ok := w.ResponseWriter.(interface{ FlushError() error }); ok { // that of net/http has it, too
+		return f.FlushError()
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
 
 // find finds the route of a request. If there is none it returns the status to answer with, and why.
 func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Reason) {
@@ -237,14 +244,16 @@ func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Rea
 
 // hostname returns the name in a Host field, in lower case and without a port.
 func hostname(field string) string {
-	if name, _, err := net.SplitHostPort(field); err == nil {
-		field = name
+	if colon := strings.LastIndexByte(field, ':'); colon >= 0 {
+		if name, _, err := net.SplitHostPort(field); err == nil {
+			field = name
+		}
 	}
 	return strings.TrimSuffix(strings.ToLower(field), ".")
 }
 
 // serve serves a request that has a rule.
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
+func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 	rule := x.Rule
 	if rule.CORS != nil && preflight(w, r, rule.CORS) {
 		x.Reason = Preflight
@@ -265,13 +274,33 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 		return
 	}
 	x.Upstream = x.backend.Upstream
-	if rule.Request > 0 {
-		ctx, cancel := context.WithTimeout(r.Context(), rule.Request)
-		defer cancel()
-		r = r.WithContext(ctx)
+	p.forward(w, r, x)
+}
+
+// forward sends a request to its upstream, and the response to the client.
+func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
+	x.fields = p.fields(x.fields, r)
+	if err := p.mirror(r, x); err != nil {
+		p.fail(w, r, x, err)
+		return
 	}
-	p.mirror(r, x)
-	p.reverse.ServeHTTP(w, r)
+	if !x.request(r, w.Header()) {
+		p.answer(w, x, http.StatusBadRequest, BadRequest)
+		return
+	}
+	x.out.Informational = w.WriteHeader
+	res, endpoint, err := p.attempt(r.Context(), x)
+	if err != nil {
+		p.fail(w, r, x, err)
+		return
+	}
+	defer endpoint.Done()
+	defer res.Close()
+	if res.Status == http.StatusSwitchingProtocols {
+		p.tunnel(w, x, res)
+	} else {
+		p.respond(w, r, x, res)
+	}
 }
 
 // choose chooses a backend by weight; nil if none has any.
@@ -302,17 +331,34 @@ func (p *Proxy) answer(w http.ResponseWriter, x *exchange, status int, reason ta
 }
 
 // fail answers a request that no endpoint answered.
-func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
-	x := exchangeOf(r)
+func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, x *exchange, err error) {
+	failed, _ := errors.AsType[*upstream.Error](err)
 	switch {
 	case errors.Is(err, errNoEndpoint):
 		p.answer(w, x, http.StatusServiceUnavailable, NoEndpoint)
-	case errors.Is(err, context.DeadlineExceeded):
+	case failed != nil && failed.Failure == upstream.BadBody: // the server knows what to answer, and whether it can
+		p.abort(x, bodyReason(failed))
+	case r.Context().Err() != nil: // nobody is there to be answered
+		p.abort(x, ClientGone)
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		p.answer(w, x, http.StatusGatewayTimeout, TimedOut)
-	case r.Context().Err() != nil:
-		x.Reason = ClientGone
-		panic(http.ErrAbortHandler) // nobody is there to be answered
+	case failed != nil && failed.Failure == upstream.Malformed:
+		p.answer(w, x, http.StatusBadGateway, Invalid)
 	default:
 		p.answer(w, x, http.StatusBadGateway, Unreachable)
 	}
+}
+
+// bodyReason returns why the body of a request could not be read.
+func bodyReason(err error) table.Reason {
+	if _, ok := errors.AsType[*wire.Error](err); ok {
+		return BadRequest
+	}
+	return ClientGone
+}
+
+// abort breaks off an exchange.
+func (p *Proxy) abort(x *exchange, reason table.Reason) {
+	x.Reason = reason
+	panic(http.ErrAbortHandler)
 }

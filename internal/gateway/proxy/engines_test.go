@@ -1,0 +1,252 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/h1"
+	"portolan.dev/portolan/internal/gateway/proxy"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// engines are ways to pass requests on to one endpoint.
+var engines = []struct {
+	name  string
+	serve func(l net.Listener, endpoint netip.AddrPort) (stop func() error)
+}{
+	{"reverseproxy", func(l net.Listener, to netip.AddrPort) func() error { return reverseProxy(l, to, nil) }},
+	{"bufferpool", func(l net.Listener, to netip.AddrPort) func() error { return reverseProxy(l, to, new(bufferPool)) }},
+	{"own", ownEngine},
+}
+
+// reverseProxy serves with net/http alone.
+func reverseProxy(l net.Listener, to netip.AddrPort, pool httputil.BufferPool) func() error {
+	s := &http.Server{Handler: &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: to.String()})
+			r.Out.Host = r.In.Host
+			r.SetXForwarded()
+		},
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}, BufferPool: pool,
+	}}
+	go func() { _ = s.Serve(l) }()
+	return s.Close
+}
+
+// bufferPool is a httputil.BufferPool.
+type bufferPool struct{ sync.Pool }
+
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.Pool.Get().(*[32 << 10]byte); ok {
+		return b[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+func (p *bufferPool) Put(b []byte) { p.Pool.Put((*[32 << 10]byte)(b)) }
+
+// ownEngine serves as the gateway does, by a table of one rule.
+func ownEngine(l net.Listener, to netip.AddrPort) func() error {
+	pools := new(balance.Set[table.Upstream])
+	pools.Update(map[table.Upstream][]netip.AddrPort{web: {to}})
+	p := proxy.New(proxy.Config{Endpoints: pools})
+	at := table.Socket{Port: netip.MustParseAddrPort(l.Addr().String()).Port()}
+	route := table.Route{
+		Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: &table.Rule{Backends: []table.Backend{{Upstream: web, Weight: 1}}},
+	}
+	all := table.NewListener("all", "").WithHosts(map[string]*table.Host{"": table.NewHost([]table.Route{route})})
+	p.SetTable(table.New(map[table.Socket]*table.Port{at: table.NewPort([]*table.Listener{all}, nil)}))
+	s := &h1.Server{Handler: p.At(at)}
+	go func() { _ = s.Serve(l) }()
+	return func() error {
+		p.Close()
+		return s.Close()
+	}
+}
+
+var (
+	// loadRequest has the fields that browsers send.
+	loadRequest = []byte("GET /shop/cart?item=42 HTTP/1.1\r\nHost: shop.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n" +
+		"Accept: text/html,application/xhtml+xml\r\nAccept-Encoding: gzip, deflate\r\nCookie: session=0123456789abcdef\r\n" +
+		"Cache-Control: no-cache\r\n\r\n")
+	loadBody     = bytes.Repeat([]byte("x"), 1024)
+	loadResponse = append([]byte("HTTP/1.1 200 OK\r\nContent-Length: 1024\r\nContent-Type: text/html; charset=utf-8\r\n"+
+		"Date: Wed, 25 Nov 2026 12:00:00 GMT\r\nCache-Control: private\r\nServer: test\r\n\r\n"), loadBody...)
+)
+
+// BenchmarkEngines reports the processor's time of a process that passes on requests, each engine in turn. Clients and
+// the endpoint are another process. The connections of all are kept.
+func BenchmarkEngines(b *testing.B) {
+	load := newLoad(b)
+	for _, e := range engines {
+		b.Run(e.name, func(b *testing.B) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			stop := e.serve(l, load.endpoint)
+			defer func() { _ = stop() }()
+			load.send(b, l.Addr().String(), 1000) // which makes the connections
+			b.ReportAllocs()
+			before := cpuTime(b)
+			b.ResetTimer()
+			load.send(b, l.Addr().String(), b.N)
+			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// load is the process of the clients and the endpoint.
+type load struct {
+	endpoint netip.AddrPort
+	to       io.Writer
+	from     *bufio.Reader
+}
+
+// loadEnv has TestLoad be that process.
+const loadEnv = "PORTOLAN_TEST_LOAD"
+
+func newLoad(b *testing.B) *load {
+	b.Helper()
+	cmd := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^TestLoad$") //nolint:gosec // it is this program
+	cmd.Env = append(os.Environ(), loadEnv+"=1")
+	cmd.Stderr = os.Stderr
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	from, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = to.(io.Closer).Close()
+		_ = cmd.Wait()
+	})
+	l := &load{to: to, from: bufio.NewReader(from)}
+	line, err := l.from.ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	l.endpoint = netip.MustParseAddrPort(strings.TrimSpace(line))
+	return l
+}
+
+// send has n requests be sent and answered.
+func (l *load) send(b *testing.B, addr string, n int) {
+	b.Helper()
+	fmt.Fprintf(l.to, "%s %d\n", addr, n)
+	if line, err := l.from.ReadString('\n'); err != nil || line != "done\n" {
+		b.Fatalf("%q, %v", line, err)
+	}
+}
+
+// TestLoad is the process of BenchmarkEngines' clients and endpoint, until its standard input ends.
+func TestLoad(t *testing.T) {
+	if os.Getenv(loadEnv) == "" {
+		t.Skip("it is for BenchmarkEngines")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	go serveLoad(l)
+	fmt.Println(l.Addr())
+	var addr string
+	for {
+		var n int
+		if _, err := fmt.Scanln(&addr, &n); err != nil {
+			return
+		}
+		var clients sync.WaitGroup
+		const connections = 16
+		for i := range connections {
+			clients.Go(func() { sendLoad(t, addr, (n+i)/connections) })
+		}
+		clients.Wait()
+		fmt.Println("done")
+	}
+}
+
+// serveLoad answers each request with loadResponse.
+func serveLoad(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			room := make([]byte, 4096)
+			for n := 0; ; {
+				more, err := conn.Read(room[n:])
+				if n += more; err != nil {
+					return
+				}
+				if bytes.HasSuffix(room[:n], []byte("\r\n\r\n")) {
+					n = 0
+					if _, err := conn.Write(loadResponse); err != nil {
+						return
+					}
+				}
+			}
+		}()
+	}
+}
+
+// sendLoad sends n requests on one connection.
+func sendLoad(t *testing.T, addr string, n int) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for range n {
+		if _, err := conn.Write(loadRequest); err != nil {
+			t.Error(err)
+			return
+		}
+		for {
+			line, err := in.ReadSlice('\n')
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if len(line) == len("\r\n") {
+				break
+			}
+		}
+		if _, err := in.Discard(len(loadBody)); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+}

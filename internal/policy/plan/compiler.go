@@ -80,7 +80,8 @@ func New(config Config) *Compiler {
 		holders: make(map[netip.Addr]*pod), rivals: make(map[netip.Addr][]*pod), reports: make(map[cluster.Key]Local),
 		devices:  make(map[uint32]*pod),
 		subjects: newGroups(), peers: newGroups(),
-		sets: make(map[string]*set), setsByID: make(map[setID]*set), chains: make(map[string]*chain), classes: make(map[string]*class),
+		sets: make(map[string]*set), setsByID: make(map[setID]*set),
+		chains: make(map[string]*chain), classes: make(map[string]*class),
 		dns: dns{DNS: config.DNS, pods: make(map[cluster.Key]bool)},
 	}
 	c.dns.Addrs = slices.SortedFunc(slices.Values(config.DNS.Addrs), netip.Addr.Compare)

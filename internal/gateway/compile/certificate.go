@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -194,8 +195,11 @@ func (c *Compiler) certifyHolder(v *cluster.View, of cluster.Ref, d *dirty) {
 			continue
 		}
 		made := c.certificates.certify(v, l)
-		if was := c.certificates.of[l.name()]; was == nil || !slices.Equal(was.certificates, made.certificates) {
-			d.listeners[l.name()] = struct{}{}
+		was := c.certificates.of[l.name()]
+		if was == nil || !slices.Equal(was.certificates, made.certificates) {
+			d.listeners[l.name()], d.verdicts[of] = struct{}{}, struct{}{}
+		} else if !reflect.DeepEqual(was.refs, made.refs) {
+			d.verdicts[of] = struct{}{}
 		}
 		c.certificates.of[l.name()] = made
 	}

@@ -484,7 +484,7 @@ func TestMixedProtocols(t *testing.T) {
 		return l
 	}
 	f := follow(gatewayWith(plain("a", 443), plain("b", 443), https("c", "c.test", "c"), plain("d", 80)), secretOf("a", "c", 0))
-	const lost = "Conflicted=True ProtocolConflict, Programmed=False Invalid"
+	const lost = "Accepted=False ProtocolConflict, Conflicted=True ProtocolConflict, Programmed=False ProtocolConflict"
 	for _, l := range f.Verdicts().Gateways[cluster.Key{Namespace: "a", Name: "g"}].Listeners {
 		want := lost
 		if l.Name == "d" {

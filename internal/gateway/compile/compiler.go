@@ -18,7 +18,6 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -76,6 +75,7 @@ const ingresses = "Ingress"
 
 // route is what an HTTPRoute is compiled into.
 type route struct {
+	from *cluster.Route
 	*rules
 	at       []attachment
 	verdicts []ParentVerdict
@@ -117,6 +117,8 @@ type dirty struct {
 	listeners         map[string]struct{}
 	// serverNames are hosts of Ingresses whose certificate may be another one.
 	serverNames map[string]struct{}
+	// verdicts are the objects of Output.Changed.
+	verdicts map[cluster.Ref]struct{}
 }
 
 // Output is what a change is compiled into.
@@ -126,6 +128,9 @@ type Output struct {
 	// Endpoints are the addresses of the Upstreams that may have other ones than before; nil for those that no
 	// rule refers to any more.
 	Endpoints map[table.Upstream][]netip.AddrPort
+	// Changed are the objects that may have another verdict than before, and those whose status may have been
+	// written since. Some may not exist, or have no verdict.
+	Changed map[cluster.Ref]struct{}
 }
 
 // Apply compiles what a change may have changed.
@@ -133,12 +138,17 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	c.upstreams.begin(v, changes.Everything, c.cfg.Node)
 	d := &dirty{
 		make(map[cluster.Key]struct{}), make(map[cluster.Key]struct{}),
-		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}),
+		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}), make(map[cluster.Ref]struct{}),
 	}
 	if changes.Everything {
 		addKeys(d.routes, maps.Keys(c.routes), cluster.HTTPRoutes.All(v))
 		addKeys(d.ingresses, maps.Keys(c.ingresses), cluster.Ingresses.All(v))
 		c.certificates.forget(v)
+		for _, k := range []cluster.Kind{cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet} {
+			for o := range v.Objects(k) {
+				d.verdicts[o.Ref()] = struct{}{}
+			}
+		}
 		c.replaceGateways(v, d)
 	} else {
 		c.affected(v, changes, d)
@@ -154,7 +164,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 		c.buildListeners(d)
 		c.table = c.newTable()
 	}
-	return Output{c.table, c.upstreams.endpoints(v)}
+	return Output{c.table, c.upstreams.endpoints(v), d.verdicts}
 }
 
 func (c *Compiler) newTable() *table.Table {
@@ -182,11 +192,16 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 	for ref := range changes.Objects {
 		switch ref.Kind {
 		case cluster.KindHTTPRoute:
-			d.routes[ref.Key] = struct{}{}
+			if d.verdicts[ref] = struct{}{}; !c.sameRoute(v, ref.Key) {
+				d.routes[ref.Key] = struct{}{}
+			}
 		case cluster.KindIngress:
-			d.ingresses[ref.Key] = struct{}{}
+			if d.verdicts[ref] = struct{}{}; !c.sameIngress(v, ref.Key) {
+				d.ingresses[ref.Key] = struct{}{}
+			}
 		case cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet:
-			listeners = true
+			d.verdicts[ref] = struct{}{}
+			listeners = listeners || !c.gateways.same(v, ref)
 		case cluster.KindIngressClass:
 			addKeys(d.ingresses, none, cluster.Ingresses.All(v))
 		case cluster.KindService:
@@ -229,9 +244,10 @@ func (c *Compiler) replaceGateways(v *cluster.View, d *dirty) {
 	maps.Copy(refs, c.gateways.holders)
 	for ref := range refs {
 		before, after := was.holders[ref], c.gateways.holders[ref]
-		if reflect.DeepEqual(before, after) {
+		if before.equal(after) {
 			continue
 		}
+		d.holders(ref, before, after)
 		of := cluster.ObjectRef{
 			Group: gatewayGroup, Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name,
 		}
@@ -249,7 +265,10 @@ func (c *Compiler) replaceGateways(v *cluster.View, d *dirty) {
 
 // putRoute replaces what an HTTPRoute was compiled into.
 func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
-	if was := c.routes[key]; was != nil {
+	d.verdicts[cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}] = struct{}{}
+	was := c.routes[key]
+	defer func() { d.attached(was, c.routes[key]) }()
+	if was != nil {
 		for _, a := range was.at {
 			c.attached[a.listener.name()]--
 			c.takeParts(cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}, a.listener.name(), maps.Keys(a.hostnames), d)
@@ -286,7 +305,7 @@ func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
 
 // compileRoute compiles an HTTPRoute; nil if it has no parent of ours.
 func (c *Compiler) compileRoute(v *cluster.View, r *cluster.Route) *route {
-	made := &route{age: r.Spec.Age}
+	made := &route{from: r, age: r.Spec.Age}
 	made.at, made.verdicts = c.gateways.attach(v, r)
 	if len(made.verdicts) == 0 {
 		return nil
@@ -331,7 +350,7 @@ func (r *route) drop(all bool) {
 // putIngress replaces what an Ingress was compiled into.
 func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 	ref := cluster.Ref{Kind: cluster.KindIngress, Key: key}
-	d.listeners[ingresses] = struct{}{}
+	d.listeners[ingresses], d.verdicts[ref] = struct{}{}, struct{}{}
 	was := c.ingresses[key]
 	if was != nil {
 		c.takeParts(ref, ingresses, maps.Keys(was.routes), d)
@@ -492,7 +511,12 @@ func (c *Compiler) buildListeners(d *dirty) {
 		}
 		c.listeners[name] = made
 	}
-	c.buildPorts()
+	taken := c.taken
+	if c.buildPorts(); !maps.Equal(taken, c.taken) {
+		for key := range c.ingresses {
+			d.verdicts[cluster.Ref{Kind: cluster.KindIngress, Key: key}] = struct{}{}
+		}
+	}
 }
 
 // withHosts returns a listener with the hosts that it is to have.
@@ -594,33 +618,4 @@ func (c *Compiler) unserved(i *ingress) (problems []Problem) {
 		problems = append(problems, Problem{"spec.tls", fmt.Sprintf("%s serves HTTP at port %d", by, c.cfg.IngressTLSPort)})
 	}
 	return problems
-}
-
-// Verdicts returns what is said of all objects.
-func (c *Compiler) Verdicts() *Verdicts {
-	made := &Verdicts{
-		Classes: c.gateways.classes, Gateways: make(map[cluster.Key]*GatewayVerdict),
-		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Key][]ParentVerdict),
-		Ingresses: make(map[cluster.Key]IngressVerdict),
-	}
-	for ref, h := range c.gateways.holders {
-		of := made.Gateways
-		if ref.Kind == cluster.KindListenerSet {
-			of = made.Sets
-		}
-		of[ref.Key] = h.verdict(c.attached, c.certificates.of)
-	}
-	for key, r := range c.routes {
-		made.Routes[key] = r.verdicts
-	}
-	for key, i := range c.ingresses {
-		made.Ingresses[key] = IngressVerdict{append(slices.Clip(i.Problems), c.unserved(i)...)}
-	}
-	for _, hosts := range c.hosts {
-		for _, h := range hosts {
-			made.Shadows = append(made.Shadows, h.shadows...)
-		}
-	}
-	slices.SortFunc(made.Shadows, Shadow.compare)
-	return made
 }

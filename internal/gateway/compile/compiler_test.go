@@ -126,7 +126,8 @@ type increments struct {
 	endpoints map[table.Upstream][]netip.AddrPort
 }
 
-func (i *increments) apply(v *cluster.View, changes *cluster.Changes) {
+// apply applies changes, and returns the objects whose verdicts may differ.
+func (i *increments) apply(v *cluster.View, changes *cluster.Changes) map[cluster.Ref]struct{} {
 	made := i.c.Apply(v, changes)
 	i.table = made.Table
 	for up, addrs := range made.Endpoints {
@@ -134,6 +135,7 @@ func (i *increments) apply(v *cluster.View, changes *cluster.Changes) {
 			delete(i.endpoints, up)
 		}
 	}
+	return made.Changed
 }
 
 // compare compares it with what compiling everything yields.

@@ -12,6 +12,7 @@ import (
 
 // ingress is what an Ingress is compiled into.
 type ingress struct {
+	from *cluster.Frontend
 	// routes are those of each host. rest serves what no rule of any Ingress does; nil without a
 	// defaultBackend.
 	routes map[string][]table.Route
@@ -71,11 +72,12 @@ func (c *Config) serves(v *cluster.View, i *cluster.IngressSpec) (ours bool, pro
 // compileIngress compiles an Ingress; nil if it is not ours.
 func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
 	made := &ingress{
-		routes: make(map[string][]table.Route), certificates: make(map[string]*tls.Certificate), age: f.Ingress.Age,
+		from: f, routes: make(map[string][]table.Route), certificates: make(map[string]*tls.Certificate),
+		age: f.Ingress.Age,
 	}
 	ours, problem := c.serves(v, f.Ingress)
 	if problem != nil {
-		made.Problems = []Problem{*problem}
+		made.Problems, made.Unclear = []Problem{*problem}, true
 		return made
 	}
 	if !ours {

@@ -34,7 +34,9 @@ func (l *listener) name() string { return l.owner.String() + " " + l.spec.Name }
 
 // holder is a Gateway or ListenerSet with listeners.
 type holder struct {
+	from      cluster.Object
 	ref       cluster.Ref
+	gateway   cluster.Key // itself, or that of a ListenerSet
 	meta      *cluster.Meta
 	accepted  cluster.Condition
 	at        *assignment // of the Gateway
@@ -45,12 +47,17 @@ type holder struct {
 type gateways struct {
 	classes map[cluster.Key]ClassVerdict
 	holders map[cluster.Ref]*holder
+	// sets are how many ListenerSets each Gateway has accepted.
+	sets    map[cluster.Key]int32
 	serving []*listener // those that are valid
 }
 
 // compileGateways compiles the Gateways of our classes.
 func (c *Config) compileGateways(v *cluster.View) gateways {
-	g := gateways{classes: make(map[cluster.Key]ClassVerdict), holders: make(map[cluster.Ref]*holder)}
+	g := gateways{
+		classes: make(map[cluster.Key]ClassVerdict), holders: make(map[cluster.Ref]*holder),
+		sets: make(map[cluster.Key]int32),
+	}
 	for class := range cluster.GatewayClasses.All(v) {
 		if class.Controller == c.GatewayController {
 			g.classes[class.Ref().Key] = classVerdict(class)
@@ -72,6 +79,9 @@ func (c *Config) compileGateways(v *cluster.View) gateways {
 	findOverlaps(order)
 	for _, h := range order {
 		g.holders[h.ref] = h
+		if h.ref.Kind == cluster.KindListenerSet && h.acceptance().Status == "True" {
+			g.sets[h.gateway]++
+		}
 		for _, l := range h.listeners {
 			if l.valid {
 				g.serving = append(g.serving, l)
@@ -92,7 +102,9 @@ func classVerdict(class *cluster.GatewayClass) ClassVerdict {
 // compileGateway compiles a Gateway and the ListenerSets that add to it, older ones first. at is nil if its class
 // is not accepted.
 func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend, at *assignment) []*holder {
-	h := &holder{ref: gw.Ref(), meta: &gw.Gateway.Meta, accepted: c.acceptance(gw.Gateway), at: at}
+	h := &holder{
+		from: gw, ref: gw.Ref(), gateway: gw.Key, meta: &gw.Gateway.Meta, accepted: c.acceptance(gw.Gateway), at: at,
+	}
 	if at == nil {
 		h.accepted = no(accepted, "Invalid", fmt.Sprintf("GatewayClass %s is not accepted", gw.Gateway.Class))
 		h.at = new(assignment)
@@ -102,7 +114,9 @@ func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend, at *assig
 	ref := cluster.ObjectRef{Group: gatewayGroup, Kind: "Gateway", Namespace: gw.Namespace, Name: gw.Name}
 	sets := slices.Values(cluster.ListenerSetsByGateway.Get(v, ref))
 	for _, set := range sorted(sets, func(s *cluster.ListenerSet) *cluster.Meta { return &s.Meta }) {
-		s := &holder{ref: set.Ref(), meta: &set.Meta, accepted: yes(accepted, "Accepted", ""), at: h.at}
+		s := &holder{
+			from: set, ref: set.Ref(), gateway: gw.Key, meta: &set.Meta, accepted: yes(accepted, "Accepted", ""), at: h.at,
+		}
 		of := v.Namespace(set.Namespace)
 		if of == nil || !gw.Gateway.ListenerSets.Selects(of, gw.Namespace) {
 			s.accepted = no(accepted, "NotAllowed", "the Gateway's spec.allowedListeners does not select the namespace")
@@ -228,7 +242,7 @@ func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
 // its certificates.
 func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *GatewayVerdict {
 	made := &GatewayVerdict{
-		Conditions: []cluster.Condition{h.accepted}, Addresses: h.at.addrs, Unprogrammed: h.at.problem,
+		Conditions: []cluster.Condition{h.acceptance()}, Addresses: h.at.addrs, Unprogrammed: h.at.problem,
 	}
 	some := false // is programmed
 	for _, l := range h.listeners {
@@ -236,14 +250,6 @@ func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *G
 		verdict.AttachedRoutes = attached[l.name()]
 		some = some || verdict.Unprogrammed == nil
 		made.Listeners = append(made.Listeners, verdict)
-		if !l.valid && h.accepted.Status == "True" {
-			// The Gateway is accepted as long as one of its listeners is (GatewayReasonListenersNotValid).
-			some := slices.ContainsFunc(h.listeners, func(l *listener) bool { return l.valid })
-			made.Conditions[0] = cluster.Condition{
-				Type: accepted, Status: map[bool]string{true: "True", false: "False"}[some],
-				Reason: "ListenersNotValid", Message: "see the conditions of the listeners",
-			}
-		}
 	}
 	if made.Unprogrammed == nil && !some {
 		made.Unprogrammed = new(no(programmed, "Invalid", "no listener is programmed"))
@@ -251,28 +257,63 @@ func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *G
 	return made
 }
 
+// acceptance returns the condition Accepted. What is acceptable itself is accepted as long as one of its
+// listeners is (GatewayReasonListenersNotValid).
+func (h *holder) acceptance() cluster.Condition {
+	invalid := func(l *listener) bool { return !l.valid }
+	if h.accepted.Status != "True" || !slices.ContainsFunc(h.listeners, invalid) {
+		return h.accepted
+	}
+	const reason, message = "ListenersNotValid", "see the conditions of the listeners"
+	if slices.ContainsFunc(h.listeners, func(l *listener) bool { return l.valid }) {
+		return yes(accepted, reason, message)
+	}
+	return no(accepted, reason, message)
+}
+
 // verdict returns what is said of a listener, but for its routes.
 func (l *listener) verdict(of *certified) ListenerVerdict {
 	made := ListenerVerdict{Name: l.spec.Name, SupportedKinds: l.kinds, Conditions: slices.Clone(l.conditions)}
 	invalid := func(message string) { made.Unprogrammed = new(no(programmed, "Invalid", message)) }
 	switch {
+	case made.conflicts():
 	case !l.valid:
 		invalid("see the other conditions")
 	case len(l.sockets) == 0:
 		made.Unprogrammed = new(no(programmed, "Pending", "the Gateway has no address"))
 	}
-	if of == nil {
-		return made
-	}
-	if len(of.certificates) == 0 {
-		invalid("the listener has no certificate")
-	}
-	for i, c := range made.Conditions {
-		if of.refs != nil && c.Type == resolvedRefs {
-			made.Conditions[i] = *of.refs
+	if of != nil {
+		if len(of.certificates) == 0 {
+			invalid("the listener has no certificate")
+		}
+		for i, c := range made.Conditions {
+			if of.refs != nil && c.Type == resolvedRefs {
+				made.Conditions[i] = *of.refs
+			}
 		}
 	}
+	if made.Unprogrammed == nil {
+		made.Sockets = l.sockets
+	}
 	return made
+}
+
+// conflicts reports whether the listener conflicts with another one. Then it is not accepted either, nor
+// programmed, for the same reason (conformance, ListenerSetHostnameConflict).
+func (v *ListenerVerdict) conflicts() bool {
+	isConflict := func(c cluster.Condition) bool { return c.Type == conflicted && c.Status == "True" }
+	i := slices.IndexFunc(v.Conditions, isConflict)
+	if i < 0 {
+		return false
+	}
+	by := &v.Conditions[i]
+	v.Unprogrammed = new(no(programmed, by.Reason, by.Message))
+	for k := range v.Conditions {
+		if c := &v.Conditions[k]; c.Type == accepted && c.Status == "True" {
+			*c = no(accepted, by.Reason, by.Message)
+		}
+	}
+	return true
 }
 
 // sorted returns objects, the older one first.

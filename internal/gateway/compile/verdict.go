@@ -3,8 +3,10 @@ package compile
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/table"
 )
 
 // Verdicts are what Gateway API has a controller say of its objects, but for what only the running
@@ -31,6 +33,8 @@ type GatewayVerdict struct {
 	// Unprogrammed is the condition Programmed, if the table cannot serve all as it is requested; nil if that is
 	// up to the proxy.
 	Unprogrammed *cluster.Condition
+	// ListenerSets are how many a Gateway has accepted.
+	ListenerSets int32
 }
 
 // ListenerVerdict is what is said of a listener.
@@ -42,6 +46,8 @@ type ListenerVerdict struct {
 	Conditions     []cluster.Condition
 	// Unprogrammed is as that of a GatewayVerdict.
 	Unprogrammed *cluster.Condition
+	// Sockets are where it is served; none if it is not.
+	Sockets []table.Socket
 }
 
 // ParentVerdict is what is said of a route at one of its parents.
@@ -52,6 +58,8 @@ type ParentVerdict struct {
 
 // IngressVerdict is what is said of an Ingress that is ours.
 type IngressVerdict struct {
+	// Unclear: several IngressClasses are the default, and the Ingress names none. It is not served.
+	Unclear bool
 	// Problems are what cannot be served as it is written, in order.
 	Problems []Problem
 }
@@ -73,6 +81,73 @@ func (s Shadow) compare(o Shadow) int {
 		s.Route.Key.Compare(o.Route.Key), cmp.Compare(s.Index, o.Index), cmp.Compare(s.Hostname, o.Hostname),
 		s.By.Key.Compare(o.By.Key),
 	)
+}
+
+// Class returns what is said of a GatewayClass; ok is false if it is not ours.
+func (c *Compiler) Class(key cluster.Key) (verdict ClassVerdict, ok bool) {
+	verdict, ok = c.gateways.classes[key]
+	return verdict, ok
+}
+
+// Gateway returns what is said of a Gateway or ListenerSet; nil if it is not ours.
+func (c *Compiler) Gateway(ref cluster.Ref) *GatewayVerdict {
+	h := c.gateways.holders[ref]
+	if h == nil {
+		return nil
+	}
+	verdict := h.verdict(c.attached, c.certificates.of)
+	if ref.Kind == cluster.KindGateway {
+		verdict.ListenerSets = c.gateways.sets[ref.Key]
+	}
+	return verdict
+}
+
+// Route returns what is said of an HTTPRoute; nil if no parent is ours.
+func (c *Compiler) Route(key cluster.Key) []ParentVerdict {
+	if r := c.routes[key]; r != nil {
+		return r.verdicts
+	}
+	return nil
+}
+
+// Ingress returns what is said of an Ingress; ok is false if it is not ours.
+func (c *Compiler) Ingress(key cluster.Key) (verdict IngressVerdict, ok bool) {
+	i := c.ingresses[key]
+	if i == nil {
+		return IngressVerdict{}, false
+	}
+	verdict = i.IngressVerdict
+	verdict.Problems = append(slices.Clip(verdict.Problems), c.unserved(i)...)
+	return verdict, true
+}
+
+// Verdicts returns what is said of all objects.
+func (c *Compiler) Verdicts() *Verdicts {
+	made := &Verdicts{
+		Classes: c.gateways.classes, Gateways: make(map[cluster.Key]*GatewayVerdict),
+		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Key][]ParentVerdict),
+		Ingresses: make(map[cluster.Key]IngressVerdict),
+	}
+	for ref := range c.gateways.holders {
+		of := made.Gateways
+		if ref.Kind == cluster.KindListenerSet {
+			of = made.Sets
+		}
+		of[ref.Key] = c.Gateway(ref)
+	}
+	for key, r := range c.routes {
+		made.Routes[key] = r.verdicts
+	}
+	for key := range c.ingresses {
+		made.Ingresses[key], _ = c.Ingress(key)
+	}
+	for _, hosts := range c.hosts {
+		for _, h := range hosts {
+			made.Shadows = append(made.Shadows, h.shadows...)
+		}
+	}
+	slices.SortFunc(made.Shadows, Shadow.compare)
+	return made
 }
 
 // The types of conditions (Gateway API v1).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -20,8 +21,8 @@ import (
 func newExplain() *cobra.Command {
 	var flags explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain NAME[:PORT] --from NAMESPACE/POD | NAMESPACE/POD --to TARGET:PORT",
-		Short: "Explain how a name resolves in a Pod, and what policies allow",
+		Use:   "explain NAME[:PORT] --from NAMESPACE/POD | NAMESPACE/POD --to TARGET:PORT | URL",
+		Short: "Explain how a name resolves in a Pod, what policies allow, and who serves a URL",
 		Long: `Explain how a name resolves in a Pod: each query that the Pod's resolver sends,
 with its answer, where the resolver stops and why, and how many packets it takes.
 The last line says why the name does not resolve, or takes many packets, and the
@@ -53,17 +54,33 @@ for other protocols than TCP. The output has the rule that decides in each direc
 or the nearest one that would allow it, and the cure. On the Pod's node it also says
 whether the rules in the kernel agree; with --kernel, why they were not read. The
 exit status is 0 if the connection is allowed, and 1 if it is denied, fails for
-another reason, or if the kernel differs.`,
+another reason, or if the kernel differs.
+
+With a URL, the question is which Ingress or HTTPRoute serves an HTTP request: the
+listener, the host, each rule and why it does not match, and the backend with its
+endpoints; or why the gateway answers 404, 500 or 503 itself, and the cure. --method
+and --header complete the request. With --from, the host is looked up in that Pod,
+and its address compared with those of the Gateways. Nothing is sent. The exit
+status is 0 if a backend gets the request, and 1 otherwise.`,
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
   portolan explain db --from default/job/backup --libc musl --live
   portolan explain web.shop:80 --from shop/client --manifests examples/shop
   portolan explain 203.0.113.1:80 --from 198.51.100.7 --node node-1
   portolan explain web.shop:80 --from node --kernel
   portolan explain shop/client --to data/postgres-0:5432 --manifests examples/shop
-  portolan explain shop/client --to api.example.com:443/tcp`,
+  portolan explain shop/client --to api.example.com:443/tcp
+  portolan explain http://shop.example.com/cart --method POST --header 'X-Env: test'`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: flags.completeName,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if isURL(args[0]) && flags.to == "" {
+				return flags.request(cmd, args[0])
+			}
+			for _, flag := range []string{"method", "header"} {
+				if cmd.Flags().Changed(flag) {
+					return fmt.Errorf("--%s goes with a URL, such as http://shop.example.com/", flag)
+				}
+			}
 			if flags.to != "" {
 				return flags.verdict(cmd, args[0])
 			}
@@ -95,19 +112,24 @@ another reason, or if the kernel differs.`,
 }
 
 type explainFlags struct {
-	pod    podFlags
-	from   string
-	to     string
-	onNode string
-	kernel bool
-	rrtype string
-	libc   string
-	live   bool
-	tcp    bool
-	server string
-	color  colorFlag
-	format output
+	pod     podFlags
+	from    string
+	to      string
+	onNode  string
+	kernel  bool
+	rrtype  string
+	libc    string
+	live    bool
+	tcp     bool
+	server  string
+	method  string   // of a URL
+	headers []string // of a URL
+	color   colorFlag
+	format  output
 }
+
+// methods are those that an HTTPRoute can match.
+var methods = []cobra.Completion{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
 
 var libcs = []cobra.Completion{"glibc", "musl", "windows", "go"}
 
@@ -135,6 +157,15 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.live, "live", false, "query the servers in the Pod's resolv.conf")
 	cmd.Flags().StringVar(&f.server, "server", "", "with --live, query the server at `ADDR:PORT` instead")
 	cmd.Flags().BoolVar(&f.tcp, "tcp", false, "with --live, query over TCP, for kubectl port-forward")
+	cmd.Flags().StringVar(&f.method, "method", http.MethodGet, "the `METHOD` of the request, with a URL")
+	cmd.Flags().StringArrayVar(
+		&f.headers,
+		"header",
+		nil,
+		"a header of the request as `'NAME: VALUE'`, with a URL; repeatable",
+	)
+	_ = cmd.RegisterFlagCompletionFunc("method", cobra.FixedCompletions(methods, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("header", cobra.NoFileCompletions)
 	f.color.add(cmd)
 	f.format.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("from", f.pod.completePod)

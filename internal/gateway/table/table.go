@@ -112,6 +112,9 @@ func (p *Port) Listeners() iter.Seq[*Listener] {
 	}
 }
 
+// Ingresses returns the listener of Ingresses; nil if there is none.
+func (p *Port) Ingresses() *Listener { return p.ingresses }
+
 // NewListener returns a Listener without hosts.
 func NewListener(name, hostname string) *Listener { return &Listener{Name: name, Hostname: hostname} }
 

@@ -95,6 +95,9 @@ func (e *Explanation) Found() bool {
 	return e.Outcome == stubresolver.Found.String()
 }
 
+// NotKnown reports whether it depends on servers that were not queried whether the name resolves.
+func (e *Explanation) NotKnown() bool { return e.Outcome == unknown }
+
 // blocked is the outcome if no query of the Pod reaches a server.
 const blocked = "blocked"
 

@@ -297,3 +297,9 @@ func (x *index) similarService(namespace, name string) string {
 	}
 	return suggest.Closest(name, names)
 }
+
+// SimilarService returns the name most similar to that of a Service that does not exist, of the Services of
+// its namespace; empty if none is similar.
+func (c *Linter) SimilarService(key cluster.Key) string {
+	return c.indexed().similarService(key.Namespace, key.Name)
+}

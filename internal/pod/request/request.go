@@ -1,0 +1,203 @@
+// Package request explains what a gateway does with an HTTP request: which listener and which host serve it,
+// each rule that is tried and why it does not match, the backends and their endpoints; or whose 404, 421,
+// 500 or 503 it would be, and the cure. It judges from the model and from the table that a gateway compiles
+// from it (Kubernetes, "Ingress"; Gateway API v1), and sends nothing.
+//
+//	URL ─► address.go:  which Gateways have the address that the host resolves to
+//	   ─► listener.go:  the listener of the port and the host
+//	   ─► rules.go:     the rules, in the order in which they are tried
+//	   ─► backend.go:   backends by weight, and their endpoints
+//	   ─► missing.go:   routes that would serve the request, and why they do not
+//	   ─► Explanation
+//
+// list.go has what the commands list of routes, Gateways and Ingresses.
+package request
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/compile"
+	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/lint"
+)
+
+// Request is the input of Explain.
+type Request struct {
+	View   *cluster.View
+	Linter *lint.Linter
+	// Gateway is whose objects are served, and where.
+	Gateway compile.Config
+	Message Message
+	// DNS is how the host resolves in the client's Pod; nil if there is none, or for an address.
+	DNS *explain.Explanation
+}
+
+// Explanation says what becomes of a request, and why.
+type Explanation struct {
+	Method string               `json:"method"`
+	URL    string               `json:"url"`
+	Fields []string             `json:"headers,omitempty"`
+	DNS    *explain.Explanation `json:"dns,omitempty"`
+	// Note is what is assumed of the address; empty if nothing.
+	Note string `json:"note,omitempty"`
+	// Answers are one for each place with another listener that the request may come to; none if it comes
+	// to no gateway.
+	Answers []Answer `json:"answers"`
+	// Outcome says in words what the client gets.
+	Outcome   string              `json:"outcome"`
+	Diagnoses []explain.Diagnosis `json:"diagnoses"`
+}
+
+// Answer is what becomes of a request that comes to a place.
+type Answer struct {
+	// Address is the gateway's; empty if it is one that Gateways share.
+	Address string `json:"address,omitempty"`
+	Port    uint16 `json:"port"`
+	// Listener is "gateway NAMESPACE/NAME LISTENER" or "Ingress"; empty if none has the host. Hostname is the
+	// listener's, and Host that of the rules; "" is any.
+	Listener string `json:"listener,omitempty"`
+	Hostname string `json:"hostname,omitempty"`
+	Host     string `json:"host,omitempty"`
+	// Rules are those of the host, in the order in which they are tried.
+	Rules []Rule `json:"rules"`
+	// Changes are what the rule does to the request before a backend gets it.
+	Changes  []string  `json:"changes,omitempty"`
+	Backends []Backend `json:"backends,omitempty"`
+	// Status is that of the gateway's own answer; 0 if a backend answers, or some by weight.
+	Status int `json:"status,omitempty"`
+	// Reason is why the gateway answers, and Location where a redirect leads.
+	Reason   string `json:"reason,omitempty"`
+	Location string `json:"location,omitempty"`
+}
+
+// Rule is a rule that was tried.
+type Rule struct {
+	// Name is whose rule it is, such as "httproute shop/web rule 0", and Match what requests must be like.
+	Name  string `json:"rule"`
+	Match string `json:"match"`
+	// WhyNot is why it does not serve the request; empty for the one that does.
+	WhyNot string `json:"whyNot,omitempty"`
+	// nearness orders misses, the nearest first.
+	nearness int
+	route    *table.Route
+}
+
+// Backend is a share of a rule's requests.
+type Backend struct {
+	// Service is NAMESPACE/NAME; empty if the backend is invalid.
+	Service string `json:"service,omitempty"`
+	Port    uint16 `json:"port,omitempty"`
+	Weight  uint32 `json:"weight"`
+	// Share is how much of all requests it gets, in percent.
+	Share     float64    `json:"share"`
+	Endpoints []Endpoint `json:"endpoints"`
+	// Status is that of the gateway's answer if no endpoint gets the request, and Reason why; 0 if one does.
+	Status int    `json:"status,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Endpoint is an endpoint that may get the request.
+type Endpoint struct {
+	Address string `json:"address"`
+	Pod     string `json:"pod,omitempty"` // NAMESPACE/NAME
+}
+
+// Served reports whether a backend gets the request, wherever it comes to and whatever backend is chosen.
+func (e *Explanation) Served() bool {
+	for i := range e.Answers {
+		if !e.Answers[i].served() {
+			return false
+		}
+	}
+	return len(e.Answers) > 0
+}
+
+// served reports whether a backend gets the request, whichever is chosen.
+func (a *Answer) served() bool {
+	fails := func(b Backend) bool { return b.Weight > 0 && b.Status != 0 }
+	return a.Status == 0 && len(a.Backends) > 0 && !slices.ContainsFunc(a.Backends, fails)
+}
+
+// explainer has the state of Explain.
+type explainer struct {
+	*Request
+	e     *Explanation
+	world *World
+}
+
+// Explain says what becomes of a request.
+func Explain(r *Request) *Explanation {
+	x := &explainer{
+		Request: r, world: NewWorld(r.View, r.Gateway),
+		e: &Explanation{
+			Method: r.Message.Method, URL: r.Message.URL(), Fields: r.Message.fields(), DNS: r.DNS,
+			Answers: []Answer{}, Diagnoses: []explain.Diagnosis{},
+		},
+	}
+	if x.unread() {
+		return x.e
+	}
+	addrs, ok := x.addresses()
+	if !ok {
+		return x.e
+	}
+	for _, p := range x.places(addrs) {
+		x.answer(p)
+	}
+	if len(x.e.Answers) > 0 {
+		x.e.Outcome = x.e.Answers[0].outcome()
+	}
+	for i := range x.e.Answers { // what fails comes first
+		if a := &x.e.Answers[i]; !a.served() {
+			x.e.Outcome = a.outcome()
+			break
+		}
+	}
+	return x.e
+}
+
+// unread reports whether kinds that decide on the request could not be read.
+func (x *explainer) unread() bool {
+	for _, k := range []cluster.Kind{
+		cluster.KindNamespace, cluster.KindService, cluster.KindIngress, cluster.KindIngressClass, cluster.KindGatewayClass,
+		cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindReferenceGrant,
+	} {
+		if !x.View.Loaded(k) {
+			x.e.Outcome = "not known: this command may not read " + k.Plural()
+			x.add("not-read", fmt.Sprintf("grant the account of this command the right to list %s, or use another account",
+				strings.ToLower(k.Plural())), "%s decide on it", k.Plural())
+		}
+	}
+	return len(x.e.Diagnoses) > 0
+}
+
+func (x *explainer) add(rule, cure, format string, args ...any) {
+	d := explain.Diagnosis{Rule: rule, Why: fmt.Sprintf(format, args...), Cure: cure}
+	if !slices.Contains(x.e.Diagnoses, d) {
+		x.e.Diagnoses = append(x.e.Diagnoses, d)
+	}
+}
+
+// World is what a gateway makes of a model.
+type World struct {
+	view      *cluster.View
+	cfg       compile.Config
+	table     *table.Table
+	endpoints map[table.Upstream][]netip.AddrPort
+	verdicts  *compile.Verdicts
+	listeners map[string]*listener // by name
+}
+
+// NewWorld compiles a model. It is valid as long as the view.
+func NewWorld(v *cluster.View, cfg compile.Config) *World {
+	c := compile.NewCompiler(cfg)
+	out := c.Apply(v, &cluster.Changes{Everything: true})
+	w := &World{view: v, cfg: cfg, table: out.Table, endpoints: out.Endpoints, verdicts: c.Verdicts()}
+	w.listeners = w.allListeners()
+	return w
+}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,9 +34,12 @@ func (f *explainFlags) request(cmd *cobra.Command, url string) error {
 		return err
 	}
 	f.pod.source.also = gatewayKinds
+	if m.Scheme == "https" {
+		f.pod.source.also = append(slices.Clip(gatewayKinds), cluster.KindSecret)
+	}
 	f.pod.source.matters = append([]cluster.Kind{
 		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindIngress,
-	}, gatewayKinds...)
+	}, f.pod.source.also...)
 	pods, q, err := f.sender(cmd, m)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
@@ -10,9 +11,9 @@ import (
 
 // gateway returns whose Ingresses and Gateways are served, and where.
 func (i *Inspector) gateway() compile.Config {
-	return compile.Config{
-		GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Unclassed: !i.observed,
-	}
+	c := i.compiled.Gateway.Compile
+	c.Unclassed = !i.observed
+	return c
 }
 
 // HTTPRequest is the input of Request.
@@ -24,7 +25,7 @@ type HTTPRequest struct {
 
 // Request explains what becomes of an HTTP request.
 func (i *Inspector) Request(ctx context.Context, q HTTPRequest) (e *request.Explanation) {
-	r := request.Request{Gateway: i.gateway(), Message: q.Message}
+	r := request.Request{Gateway: i.gateway(), Message: q.Message, Now: time.Now()}
 	var node NodeSettings
 	if q.DNS != nil {
 		q.DNS.Name, node = q.Message.Name, q.DNS.Node

@@ -106,12 +106,22 @@ func (x *explainer) nodeWith(addr netip.Addr) string {
 	return ""
 }
 
-// known returns the addresses of our Gateways and Ingresses by their statuses, as far as they have any.
+// known returns the addresses of our Gateways and Ingresses, those of their own and those that their statuses
+// have.
 func (w *World) known() map[string][]netip.Addr {
 	all := make(map[string][]netip.Addr)
-	for key := range w.verdicts.Gateways {
-		if f := cluster.Gateways.Get(w.view, key); f != nil && len(f.Addresses) > 0 {
-			all["Gateway "+key.String()] = f.Addresses
+	for key, v := range w.verdicts.Gateways {
+		var addrs []netip.Addr
+		for _, a := range v.Addresses {
+			if a.IsValid() { // of its own
+				addrs = append(addrs, a)
+			}
+		}
+		if f := cluster.Gateways.Get(w.view, key); f != nil {
+			addrs = append(addrs, f.Addresses...)
+		}
+		if len(addrs) > 0 {
+			all["Gateway "+key.String()] = addrs
 		}
 	}
 	for key := range w.verdicts.Ingresses {

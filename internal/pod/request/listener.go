@@ -2,11 +2,13 @@ package request
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
@@ -80,7 +82,8 @@ func (x *explainer) answer(p place) {
 		a.Listener, a.Hostname = l.Name, l.Hostname
 	}
 	switch {
-	case x.otherProtocol(&a, l):
+	case x.otherProtocol(&a, p.port):
+	case x.Message.Scheme == "https" && x.noCertificate(&a, p.port):
 	case x.Message.Method == http.MethodConnect:
 		a.Status, a.Reason = 405, "CONNECT is not served"
 		x.add("method", "use another method", "CONNECT asks for a tunnel, which gateways do not give")
@@ -91,30 +94,92 @@ func (x *explainer) answer(p place) {
 	case l == nil:
 		a.Status, a.Reason = 404, "no listener has the host"
 		x.noListener(p.port)
+	case x.Message.Scheme == "https" && p.port.Misdirected(x.Message.serverName(), x.Message.Host):
+		a.Status, a.Reason = 421, "another listener has the host"
+		x.add("misdirected", "use "+x.Message.Host+" in the URL, too",
+			"the connection is to %s, and the host %s of the request is that of another listener, %s", x.Message.Name,
+			x.Message.Host, l.Name)
 	default:
 		x.rules(&a, l, host)
 	}
 	x.e.Answers = append(x.e.Answers, a)
 }
 
-// otherProtocol reports whether the listener does not speak what the client does.
-func (x *explainer) otherProtocol(a *Answer, l *table.Listener) bool {
-	if l == nil || x.world.listeners[l.Name] == nil {
-		return false
-	}
-	spec := x.world.listeners[l.Name].spec
+// otherProtocol reports whether the port does not speak what the client does.
+func (x *explainer) otherProtocol(a *Answer, p *table.Port) bool {
+	withTLS := x.Message.Scheme == "https"
 	switch {
-	case x.Message.Scheme == "https" && spec.Protocol == cluster.HTTPProtocol:
-		a.Reason = "the listener does not speak TLS"
-		x.add("protocol", "use http://, or give the listener the protocol HTTPS and a certificate",
-			"https:// needs TLS, and port %d of %s is HTTP without it", spec.Port, l.Name)
-	case x.Message.Scheme == "http" && spec.Protocol == cluster.HTTPSProtocol:
-		a.Status, a.Reason = 400, "the listener speaks TLS only"
-		x.add("protocol", "use https://", "port %d of %s is HTTPS, and http:// has no TLS", spec.Port, l.Name)
-	default:
+	case withTLS == p.TLS():
 		return false
+	case withTLS:
+		a.Reason = "the port does not speak TLS"
+		x.add("protocol", "use http://, or a port of a listener with the protocol HTTPS", "port %d is served without TLS",
+			x.Message.Port)
+	default:
+		a.Reason = "the port speaks TLS"
+		x.add("protocol", "use https://", "port %d is served with TLS only", x.Message.Port)
 	}
 	return true
+}
+
+// noCertificate reports whether the client gets no certificate for the host of the URL, or one that it refuses.
+// Whether it trusts the issuer is not judged.
+func (x *explainer) noCertificate(a *Answer, p *table.Port) bool {
+	if !x.View.Loaded(cluster.KindSecret) {
+		return false
+	}
+	owner, certificate := p.Certificate(&tls.ClientHelloInfo{
+		ServerName: x.Message.serverName(), SupportedVersions: []uint16{tls.VersionTLS13, tls.VersionTLS12},
+		SignatureSchemes: []tls.SignatureScheme{
+			tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512, tls.Ed25519,
+			tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512, tls.PKCS1WithSHA256,
+		},
+	})
+	switch {
+	case certificate == nil && (owner == nil || owner.Name == ingresses && x.Gateway.DefaultCertificate):
+		return false
+	case certificate == nil:
+		a.Reason = "there is no certificate"
+		x.add(
+			"certificate",
+			"name a Secret of type kubernetes.io/tls that exists",
+			"%s has no certificate for %s%s",
+			owner.Name,
+			x.Message.Name,
+			x.whyNoCertificate(owner),
+		)
+		return true
+	case certificate.Leaf == nil:
+		return false
+	}
+	leaf := certificate.Leaf
+	if !x.Now.IsZero() && (x.Now.After(leaf.NotAfter) || x.Now.Before(leaf.NotBefore)) {
+		a.Reason = "clients refuse the certificate"
+		x.add("certificate", "renew it", "the certificate of %s is valid from %s to %s", owner.Name,
+			leaf.NotBefore.UTC().Format(time.DateTime), leaf.NotAfter.UTC().Format(time.DateTime))
+		return true
+	}
+	if leaf.VerifyHostname(x.Message.Name) != nil {
+		a.Reason = "clients refuse the certificate"
+		x.add("certificate", "use a certificate that has the name", "the certificate of %s is for %s, not for %s", owner.Name,
+			few(leaf.DNSNames), x.Message.Name)
+		return true
+	}
+	return false
+}
+
+// whyNoCertificate returns what is said of a listener's certificates.
+func (x *explainer) whyNoCertificate(owner *table.Listener) string {
+	l := x.world.listeners[owner.Name]
+	if l == nil || l.verdict == nil {
+		return ""
+	}
+	for _, c := range l.verdict.Conditions {
+		if c.Type == "ResolvedRefs" && c.Status != "True" {
+			return ": " + c.Message
+		}
+	}
+	return ""
 }
 
 // noPort says that nothing is served at the port, and what is.

@@ -129,6 +129,14 @@ func (m *Message) addr() (addr netip.Addr, ok bool) {
 	return addr.Unmap(), err == nil
 }
 
+// serverName returns the name that the client sends in a TLS handshake; an address is none (RFC 6066, section 3).
+func (m *Message) serverName() string {
+	if m.HasAddress() {
+		return ""
+	}
+	return m.Name
+}
+
 // HasAddress reports whether the host of the URL is an address, which is not looked up.
 func (m *Message) HasAddress() bool {
 	_, ok := m.addr()

@@ -9,6 +9,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
+	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/pod/explain"
 )
 
@@ -314,9 +315,16 @@ func (x *explainer) whyNotIngress(f *cluster.Frontend) explain.Diagnosis {
 	case len(v.Problems) > 0 && v.Problems[0].Field == "spec.ingressClassName":
 		d.Why = v.Problems[0].Field + " " + v.Problems[0].Reason
 		d.Cure = "set ingressClassName, or let one class be the default"
-	case x.Message.Port != x.world.ingressPort():
-		d.Why = fmt.Sprintf("Ingresses are served at port %d", x.world.ingressPort())
-		d.Cure = "use that port"
+	case !slices.Contains(x.world.ingressPorts(), x.Message.Port):
+		ports := x.world.ingressPorts()
+		d.Why = fmt.Sprintf("Ingresses are served at port %d, and with TLS at %d", ports[0], ports[1])
+		d.Cure = "use one of these ports"
+	case !x.world.servesIngresses(x.Message.Port):
+		d.Why = fmt.Sprintf("no Ingress has a certificate, or a Gateway has port %d", x.Message.Port)
+		d.Cure = "give it an element of spec.tls with a Secret of type kubernetes.io/tls, or the Gateway another port"
+		if len(v.Problems) > 0 {
+			d.Why = v.Problems[0].Field + ": " + v.Problems[0].Reason
+		}
 	default:
 		d.Why = "a listener of a Gateway has routes for the host, which alone serve it"
 		d.Cure = "let one of the two have the host"
@@ -324,5 +332,13 @@ func (x *explainer) whyNotIngress(f *cluster.Frontend) explain.Diagnosis {
 	return d
 }
 
-// ingressPort returns the port at which Ingresses are served.
-func (w *World) ingressPort() uint16 { return cmp.Or(w.cfg.IngressPort, 80) }
+// ingressPorts returns the ports at which Ingresses are served without and with TLS.
+func (w *World) ingressPorts() []uint16 {
+	return []uint16{cmp.Or(w.cfg.IngressPort, 80), cmp.Or(w.cfg.IngressTLSPort, 443)}
+}
+
+// servesIngresses reports whether Ingresses are served at a port.
+func (w *World) servesIngresses(port uint16) bool {
+	p := w.table.Port(table.Socket{Port: port})
+	return p != nil && p.Ingresses() != nil
+}

@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
@@ -33,6 +34,8 @@ type Request struct {
 	// Gateway is whose objects are served, and where.
 	Gateway compile.Config
 	Message Message
+	// Now is when the request is sent; certificates do not expire if it is zero.
+	Now time.Time
 	// DNS is how the host resolves in the client's Pod; nil if there is none, or for an address.
 	DNS *explain.Explanation
 }

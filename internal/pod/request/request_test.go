@@ -1,6 +1,7 @@
 package request_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dns/dnswire"
@@ -17,6 +19,7 @@ import (
 	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/pod/request"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // base is the cluster of the tests: its classes, namespaces and Services.
@@ -83,7 +86,9 @@ func explained(t *testing.T, store *cluster.Store, line string, dns *explain.Exp
 			View: v, Domains: []string{"cluster.local"},
 			Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return dnsconfig.NodeSettings{} },
 		}
-		e = request.Explain(&request.Request{View: v, Linter: l, Gateway: controllers(), Message: m, DNS: dns})
+		e = request.Explain(&request.Request{
+			View: v, Linter: l, Gateway: controllers(), Message: m, DNS: dns, Now: time.Now(),
+		})
 	})
 	return e
 }
@@ -251,7 +256,7 @@ func TestExplain(t *testing.T) {
 			strings.Replace(gateway("gw", http80), "portolan", "gone", 1), "http://a.test/",
 			"not this gateway's: port 80 is that of Gateway shop/gw", []string{"is of GatewayClass gone, which does not exist: nobody serves it"},
 		},
-		"TLS to a listener without": {gateway("gw", http80), "https://a.test:80/", "no answer: the listener does not speak TLS", []string{"cure: use http://, or"}},
+		"TLS to a listener without": {gateway("gw", http80), "https://a.test:80/", "no answer: the port does not speak TLS", []string{"cure: use http://, or"}},
 		"no listener has the host": {
 			gateway("gw", "{name: http, port: 80, protocol: HTTP, hostname: b.test}"), "http://a.test/",
 			"404 from the gateway: no listener has the host", []string{"there are those for b.test (gateway shop/gw http)"},
@@ -337,7 +342,7 @@ func TestExplain(t *testing.T) {
 		},
 		"an Ingress at another port": {
 			all(gateway("gw", "{name: alt, port: 8080, protocol: HTTP}"), ingress("i", "ingressClassName: portolan, rules: [{http: {paths: ["+pathsTo+"]}}]")), "http://a.test:8080/",
-			"404 from the gateway: no route has the host", []string{"Ingresses are served at port 80"},
+			"404 from the gateway: no route has the host", []string{"Ingresses are served at port 80, and with TLS at 443"},
 		},
 		"an Ingress behind a listener": {
 			all(gateway("gw", http80), route("r", atGW+", rules: [{matches: [{path: {value: /y}}], "+toWeb+"}]"), ingress("i", "ingressClassName: portolan, rules: [{http: {paths: ["+pathsTo+"]}}]")), "http://a.test/",
@@ -420,6 +425,57 @@ func TestAddresses(t *testing.T) {
 			e := explained(t, test.store, test.url, test.dns)
 			if got := text(t, e); e.Outcome != test.outcome || e.Served() != (test.outcome == served) || !strings.Contains(got, test.has) {
 				t.Errorf("%s: %q, served %v; want %q, and %q in\n%s", test.url, e.Outcome, e.Served(), test.outcome, test.has, got)
+			}
+		})
+	}
+}
+
+// secret returns a Secret with a certificate for a name, valid until a time.
+func secret(t *testing.T, name, host string, until time.Time) string {
+	t.Helper()
+	c, err := testcert.New(host, until)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key := c.PEM()
+	return fmt.Sprintf("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {namespace: shop, name: %s}\nstringData: {tls.crt: %q, tls.key: %q}\n", name, certificate, key)
+}
+
+// TestTLS checks what is said of https://.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	tomorrow := time.Now().Add(12 * time.Hour)
+	listener := func(name, hostname string) string {
+		return "{name: " + name + ", port: 443, protocol: HTTPS, hostname: " + hostname + ", tls: {certificateRefs: [{name: " + name + "}]}}"
+	}
+	gw := gateway("gw", strings.Join([]string{listener("a", "a.test"), listener("b", "b.test"), listener("gone", "gone.test"), listener("old", "old.test"), listener("other", "other.test")}, ", "))
+	store := load(t, all(gw, secret(t, "a", "a.test", tomorrow), secret(t, "b", "b.test", tomorrow), secret(t, "old", "old.test", time.Now().Add(-time.Hour)), secret(t, "other", "another.test", tomorrow),
+		route("r", atGW+", rules: [{"+toWeb+"}]")))
+	withTLS := load(t, all(secret(t, "a", "a.test", tomorrow), ingress("i", "ingressClassName: portolan, tls: [{hosts: [a.test], secretName: a}], rules: [{host: a.test, http: {paths: ["+pathsTo+"]}}, {host: b.test, http: {paths: ["+pathsTo+"]}}]")))
+	without := load(t, ingress("i", "ingressClassName: portolan, rules: [{host: a.test, http: {paths: ["+pathsTo+"]}}]"))
+	const served = "served by Service shop/web, port 80"
+	tests := map[string]struct {
+		store            *cluster.Store
+		request, outcome string
+		has              string
+	}{
+		"a listener":                      {store, "https://a.test/", served, "port 443: gateway shop/gw a, hostname a.test"},
+		"http:// at a port with TLS":      {store, "http://a.test:443/", "no answer: the port speaks TLS", "cure: use https://"},
+		"the host of another listener":    {store, "https://a.test/ Host:b.test", "421 from the gateway: another listener has the host", "the connection is to a.test, and the host b.test of the request is that of another listener, gateway shop/gw b"},
+		"a Secret that does not exist":    {store, "https://gone.test/", "no answer: there is no certificate", "gateway shop/gw gone has no certificate for gone.test: Secret shop/gone does not exist"},
+		"a certificate that expired":      {store, "https://old.test/", "no answer: clients refuse the certificate", "cure: renew it"},
+		"a certificate of another name":   {store, "https://other.test/", "no answer: clients refuse the certificate", "the certificate of gateway shop/gw other is for another.test, not for other.test"},
+		"an Ingress":                      {withTLS, "https://a.test/", served, "port 443: Ingresses"},
+		"an Ingress without a Secret":     {withTLS, "https://b.test/", "no answer: there is no certificate", "Ingress has no certificate for b.test"},
+		"no Ingress with a certificate":   {without, "https://a.test/", "no connection: no Gateway or Ingress is served at port 443", "ingress shop/i matches the request, and does not serve it: no Ingress has a certificate"},
+		"an Ingress at a port of neither": {without, "http://a.test:81/", "no connection: no Gateway or Ingress is served at port 81", "Ingresses are served at port 80, and with TLS at 443"},
+	}
+	for claim, test := range tests {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			e := explained(t, test.store, test.request, nil)
+			if got := text(t, e); e.Outcome != test.outcome || e.Served() != (test.outcome == served) || !strings.Contains(got, test.has) {
+				t.Errorf("%s: %q, served %v; want %q, and %q in\n%s", test.request, e.Outcome, e.Served(), test.outcome, test.has, got)
 			}
 		})
 	}

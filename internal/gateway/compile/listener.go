@@ -178,7 +178,7 @@ type claim struct {
 // holder in their place. Listeners that cannot be served conflict with none.
 func resolveConflicts(order []*holder) {
 	taken := make(map[claim]*listener)
-	protocols := make(map[table.Socket]*listener)
+	protocols := make(map[table.Socket][]*listener) // the first of each
 	for _, h := range order {
 		valid := slices.DeleteFunc(slices.Clone(h.listeners), func(l *listener) bool { return !l.valid })
 		lost := conflictsWithin(valid)
@@ -188,7 +188,8 @@ func resolveConflicts(order []*holder) {
 				if by := taken[claim{s, l.spec.Hostname}]; by != nil {
 					late[l] = yes(conflicted, "HostnameConflict", by.name()+" has the port and the hostname")
 				}
-				if by := protocols[s]; by != nil && by.spec.Protocol != l.spec.Protocol {
+				if i := slices.IndexFunc(protocols[s], l.differs); i >= 0 {
+					by := protocols[s][i]
 					late[l] = yes(conflicted, "ProtocolConflict", by.name()+" has the port, with another protocol")
 				}
 			}
@@ -199,7 +200,10 @@ func resolveConflicts(order []*holder) {
 			}
 			for _, s := range l.sockets {
 				at := claim{s, l.spec.Hostname}
-				taken[at], protocols[s] = cmp.Or(taken[at], l), cmp.Or(protocols[s], l)
+				taken[at] = cmp.Or(taken[at], l)
+				if !slices.ContainsFunc(protocols[s], func(o *listener) bool { return !l.differs(o) }) {
+					protocols[s] = append(protocols[s], l)
+				}
 			}
 		}
 		maps.Copy(lost, late)
@@ -214,6 +218,9 @@ func resolveConflicts(order []*holder) {
 	}
 }
 
+// differs reports whether two listeners have different protocols.
+func (l *listener) differs(o *listener) bool { return l.spec.Protocol != o.spec.Protocol }
+
 // conflictsWithin returns the listeners of a holder whose port another one has with another protocol, or with the
 // same hostname.
 func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
@@ -224,7 +231,7 @@ func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
 				continue
 			}
 			switch {
-			case l.spec.Protocol != o.spec.Protocol:
+			case l.differs(o):
 				const message = "listener %s has the port, with another protocol"
 				lost[l] = yes(conflicted, "ProtocolConflict", fmt.Sprintf(message, o.spec.Name))
 				lost[o] = yes(conflicted, "ProtocolConflict", fmt.Sprintf(message, l.spec.Name))

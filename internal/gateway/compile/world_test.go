@@ -344,7 +344,7 @@ func (w *world) rule() cluster.RouteRule {
 	}
 	for range w.IntN(3) {
 		rule.Backends = append(rule.Backends, cluster.RouteBackend{Weight: int32(w.IntN(3)), BackendRef: w.backendRef()})
-		if w.one(6) {
+		if w.one(2) {
 			rule.Backends[0].Filters = w.filters()
 		}
 	}

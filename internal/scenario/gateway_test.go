@@ -1,9 +1,11 @@
 package scenario_test
 
 import (
+	gocmp "cmp"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -33,15 +35,23 @@ const (
 //	-- objects.yaml --
 //	-- requests --
 //	METHOD http://HOST[:PORT]/PATH[?QUERY] [NAME=VALUE ...] -> ANSWER
+//	-- exchanges --           what clients send and get through the proxy, see exchange
+//	-- endpoints --           NS/SERVICE:PORT -> the addresses that requests for the port go to
 //	-- verdicts --            all conditions but those that all is well, one a line; not compared without it
+//	-- later.yaml --          objects.yaml as it is later
+//	-- requests later --      as those without "later"; so are endpoints and verdicts
 //
 // An ANSWER is "KIND NS/NAME rule N" and the ports of Services that it may go to, or a status and a reason.
 type gatewayScenario struct {
-	name               string
-	cites              []string
-	objects            []byte
-	requests, verdicts []string
+	name           string
+	cites          []string
+	objects, later []byte
+	exchanges      []exchange
+	now, then      gatewayExpectations
 }
+
+// gatewayExpectations are what is expected of objects.
+type gatewayExpectations struct{ requests, endpoints, verdicts []string }
 
 func gatewayScenarios(t *testing.T) (all []gatewayScenario) {
 	t.Helper()
@@ -50,89 +60,187 @@ func gatewayScenarios(t *testing.T) (all []gatewayScenario) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		archive, err := txtar.ParseFile(file)
+		s, err := parseGatewayScenario(file)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", file, err)
 		}
-		s := gatewayScenario{name: strings.TrimSuffix(filepath.Base(file), ".txtar")}
-		for line := range strings.Lines(string(archive.Comment)) {
-			if ids, ok := strings.CutPrefix(line, "cites: "); ok {
-				s.cites = append(s.cites, strings.Fields(ids)...)
-			}
-		}
-		for _, f := range archive.Files {
-			lines := strings.Split(strings.TrimSpace(string(f.Data)), "\n")
-			switch f.Name {
-			case "objects.yaml":
-				s.objects = f.Data
-			case "requests":
-				s.requests = lines
-			case "verdicts":
-				s.verdicts = lines
-			default:
-				t.Fatalf("%s: unknown file %s", file, f.Name)
-			}
-		}
-		if len(s.cites) == 0 || len(s.requests) == 0 {
-			t.Fatalf("%s: cites %v and has %d requests, want some", file, s.cites, len(s.requests))
-		}
-		all = append(all, s)
+		all = append(all, *s)
 	}
 	return all
 }
 
-// compile reads the objects of a scenario, and compiles them.
-func (s *gatewayScenario) compile(t *testing.T) (tbl *table.Table, verdicts *compile.Verdicts) {
+func parseGatewayScenario(file string) (*gatewayScenario, error) {
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		return nil, err
+	}
+	s := &gatewayScenario{name: strings.TrimSuffix(filepath.Base(file), ".txtar")}
+	for line := range strings.Lines(string(archive.Comment)) {
+		if ids, ok := strings.CutPrefix(line, "cites: "); ok {
+			s.cites = append(s.cites, strings.Fields(ids)...)
+		}
+	}
+	expected := 0
+	for _, f := range archive.Files {
+		lines := strings.Split(strings.TrimSpace(string(f.Data)), "\n")
+		name, isLater := strings.CutSuffix(f.Name, " later")
+		of := &s.now
+		if isLater {
+			of = &s.then
+		}
+		expected++
+		switch name {
+		case "objects.yaml":
+			s.objects = f.Data
+			expected--
+		case "later.yaml":
+			s.later = f.Data
+			expected--
+		case "requests":
+			of.requests = lines
+		case "exchanges":
+			if s.exchanges, err = parseExchanges(lines); err != nil {
+				return nil, err
+			}
+		case "endpoints":
+			of.endpoints = lines
+		case "verdicts":
+			of.verdicts = lines
+		default:
+			return nil, fmt.Errorf("unknown file %s", f.Name)
+		}
+	}
+	if len(s.cites) == 0 || expected == 0 {
+		return nil, fmt.Errorf("it cites %v and expects %d things, want some", s.cites, expected)
+	}
+	return s, nil
+}
+
+// gatewayRun is a scenario that is compiled.
+type gatewayRun struct {
+	dir       string
+	source    *manifest.Source
+	store     *cluster.Store
+	feed      *cluster.Feed
+	compiler  *compile.Compiler
+	table     *table.Table
+	endpoints map[table.Upstream][]netip.AddrPort
+}
+
+// start reads the objects of a scenario, and compiles them.
+func (s *gatewayScenario) start(t *testing.T) *gatewayRun {
 	t.Helper()
 	base, err := os.ReadFile(filepath.Join(gatewayDir, "cluster.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, store := t.TempDir(), cluster.NewStore()
-	for name, text := range map[string][]byte{"cluster.yaml": base, "objects.yaml": s.objects} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	r := &gatewayRun{dir: t.TempDir(), store: cluster.NewStore(), endpoints: make(map[table.Upstream][]netip.AddrPort)}
+	if err := os.WriteFile(filepath.Join(r.dir, "cluster.yaml"), base, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	source := manifest.New(manifest.Config{Path: dir, AllKinds: true, Store: store, Log: slog.New(slog.DiscardHandler)})
-	report, err := source.Load()
+	r.feed = r.store.Subscribe()
+	r.source = manifest.New(manifest.Config{Path: r.dir, AllKinds: true, Store: r.store, Log: slog.New(slog.DiscardHandler)})
+	r.compiler = compile.NewCompiler(compile.Config{
+		GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Node: "n1",
+	})
+	r.apply(t, s.objects)
+	return r
+}
+
+// apply has the cluster have these objects, and compiles what changed.
+func (r *gatewayRun) apply(t *testing.T, objects []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, "objects.yaml"), objects, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report, err := r.source.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range report.Problems {
 		t.Error(p)
 	}
-	c := compile.NewCompiler(compile.Config{
-		GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress",
-	})
-	store.View(func(v *cluster.View) { tbl = c.Apply(v, &cluster.Changes{Everything: true}).Table })
-	return tbl, c.Verdicts()
+	changes := r.feed.Pending()
+	var made compile.Output
+	r.store.View(func(v *cluster.View) { made = r.compiler.Apply(v, &changes) })
+	r.table = made.Table
+	for up, addrs := range made.Endpoints {
+		if r.endpoints[up] = addrs; addrs == nil {
+			delete(r.endpoints, up)
+		}
+	}
 }
 
-// TestGateways checks what serves the requests of the scenarios in testdata/gateway.
+// check compares what is expected with what is compiled.
+func (r *gatewayRun) check(t *testing.T, want *gatewayExpectations) {
+	t.Helper()
+	each := func(lines []string, answer func(string) (string, error)) {
+		for _, line := range lines {
+			of, want, ok := strings.Cut(line, " -> ")
+			if !ok {
+				t.Errorf("%q has no answer", line)
+				continue
+			}
+			if got, err := answer(of); err != nil || got != want {
+				t.Errorf("%s: %s, %v; want %s", of, got, err, want)
+			}
+		}
+	}
+	each(want.requests, func(of string) (string, error) { return answerTo(r.table, of) })
+	each(want.endpoints, r.endpointsOf)
+	if want.verdicts == nil {
+		return
+	}
+	if d := cmp.Diff(want.verdicts, verdictLines(r.compiler.Verdicts())); d != "" {
+		t.Errorf("verdicts (-want +got)\n%s", d)
+	}
+}
+
+// endpointsOf returns the addresses of a port "NS/SERVICE:PORT" that rules refer to.
+func (r *gatewayRun) endpointsOf(port string) (string, error) {
+	for up, addrs := range r.endpoints {
+		if nameOf(up) != port {
+			continue
+		}
+		var all []string
+		for _, a := range addrs {
+			all = append(all, a.String())
+		}
+		return gocmp.Or(strings.Join(all, " "), "none"), nil
+	}
+	return "", fmt.Errorf("no rule refers to %s", port)
+}
+
+// nameOf returns an Upstream as scenarios write it.
+func nameOf(up table.Upstream) string {
+	text := fmt.Sprintf("%s/%s:%d", up.Namespace, up.Service, up.Port)
+	if up.Protocol == table.H2C {
+		text += "/h2c"
+	}
+	return text
+}
+
+// TestGateways checks the scenarios in testdata/gateway.
 func TestGateways(t *testing.T) {
 	t.Parallel()
-	for _, s := range gatewayScenarios(t) {
+	scenarios := gatewayScenarios(t)
+	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			tbl, verdicts := s.compile(t)
-			for _, line := range s.requests {
-				request, want, ok := strings.Cut(line, " -> ")
-				if !ok {
-					t.Errorf("%q has no answer", line)
-					continue
-				}
-				if got, err := answerTo(tbl, request); err != nil || got != want {
-					t.Errorf("%s: %s, %v; want %s", request, got, err, want)
-				}
+			r := s.start(t)
+			r.check(t, &s.now)
+			if len(s.exchanges) > 0 {
+				r.exchange(t, s.exchanges)
 			}
-			if s.verdicts == nil {
-				return
-			}
-			if d := cmp.Diff(s.verdicts, verdictLines(verdicts)); d != "" {
-				t.Errorf("verdicts (-want +got)\n%s", d)
+			if s.later != nil {
+				r.apply(t, s.later)
+				r.check(t, &s.then)
 			}
 		})
+	}
+	const promised = 48
+	if len(scenarios) < promised {
+		t.Errorf("%d scenarios, want at least %d", len(scenarios), promised)
 	}
 }
 
@@ -180,7 +288,7 @@ func answerTo(t *table.Table, request string) (string, error) {
 		if b.Upstream == (table.Upstream{}) {
 			text.WriteString(" 500")
 		} else {
-			fmt.Fprintf(&text, " %s/%s:%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port)
+			text.WriteString(" " + nameOf(b.Upstream))
 		}
 		if len(rule.Backends) > 1 {
 			fmt.Fprintf(&text, "*%d", b.Weight)
@@ -192,29 +300,46 @@ func answerTo(t *table.Table, request string) (string, error) {
 // verdictLines returns what is said of objects, but that all is well, in order.
 func verdictLines(v *compile.Verdicts) (all []string) {
 	well := []string{"Accepted=True Accepted", "ResolvedRefs=True ResolvedRefs", "Conflicted=False NoConflicts"}
-	add := func(of string, conditions []cluster.Condition) {
+	add := func(of string, conditions ...cluster.Condition) {
 		for _, c := range conditions {
-			if text := fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason); !slices.Contains(well, text) {
-				all = append(all, of+": "+text)
+			text := fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason)
+			if slices.Contains(well, text) {
+				continue
 			}
+			if c.Message != "" {
+				text += ": " + c.Message
+			}
+			all = append(all, of+": "+text)
+		}
+	}
+	programmed := func(of string, c *cluster.Condition, others []cluster.Condition) {
+		follows := []string{"see the other conditions", "no listener is programmed"} // says no more than others
+		for _, o := range others {
+			follows = append(follows, o.Message)
+		}
+		if c != nil && !slices.Contains(follows, c.Message) {
+			add(of, *c)
 		}
 	}
 	for key, class := range v.Classes {
-		add("gatewayclass "+key.String(), class.Conditions)
+		add("gatewayclass "+key.String(), class.Conditions...)
 	}
 	for kind, of := range map[string]map[cluster.Key]*compile.GatewayVerdict{"gateway": v.Gateways, "listenerset": v.Sets} {
 		for key, g := range of {
-			add(kind+" "+key.String(), g.Conditions)
+			name := kind + " " + key.String()
+			add(name, g.Conditions...)
+			programmed(name, g.Unprogrammed, g.Conditions)
 			for _, l := range g.Listeners {
-				name := kind + " " + key.String() + " " + l.Name
-				all = append(all, fmt.Sprintf("%s: %d routes", name, l.AttachedRoutes))
-				add(name, l.Conditions)
+				name := name + " " + l.Name
+				all = append(all, fmt.Sprintf("%s: %d routes%s", name, l.AttachedRoutes, kindsText(l.SupportedKinds)))
+				add(name, l.Conditions...)
+				programmed(name, l.Unprogrammed, l.Conditions)
 			}
 		}
 	}
 	for key, parents := range v.Routes {
 		for _, p := range parents {
-			add(fmt.Sprintf("httproute %s at %s/%s", key, p.Parent.Namespace, p.Parent.Name), p.Conditions)
+			add(fmt.Sprintf("httproute %s at %s", key, parentText(&p.Parent)), p.Conditions...)
 		}
 	}
 	for key, i := range v.Ingresses {
@@ -223,10 +348,42 @@ func verdictLines(v *compile.Verdicts) (all []string) {
 		}
 	}
 	for _, s := range v.Shadows {
-		all = append(all, fmt.Sprintf("%s rule %d is shadowed by %s", s.Route, s.Index, s.By))
+		at := ""
+		if s.Hostname != "" {
+			at = " at " + s.Hostname
+		}
+		all = append(all, fmt.Sprintf("%s rule %d%s is shadowed by %s", s.Route, s.Index, at, s.By))
 	}
 	slices.Sort(all)
 	return all
+}
+
+// kindsText returns the kinds that a listener supports, unless they are those that it has by default.
+func kindsText(kinds []cluster.GroupKind) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Kind)
+	}
+	switch text := strings.Join(names, ", "); text {
+	case "HTTPRoute":
+		return ""
+	case "":
+		return " of no kind"
+	default:
+		return " of " + text
+	}
+}
+
+// parentText returns a parentRef.
+func parentText(p *cluster.ParentRef) string {
+	text := fmt.Sprintf("%s %s/%s", strings.ToLower(p.Kind), p.Namespace, p.Name)
+	if p.Section != "" {
+		text += " section " + p.Section
+	}
+	if p.Port != 0 {
+		text += fmt.Sprintf(" port %d", p.Port)
+	}
+	return text
 }
 
 // TestGatewayCoverage checks that a scenario cites each statement of docs/gateway-coverage.md, and that each

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -50,7 +51,7 @@ func (g *gateways) parent(p *cluster.ParentRef) *holder {
 // take returns the listeners that take a route, and the condition Accepted.
 func (h *holder) take(v *cluster.View, r *cluster.Route, p *cluster.ParentRef) (at []attachment, c cluster.Condition) {
 	// The furthest that any listener got says why none took it.
-	c = no(accepted, "NoMatchingParent", "no listener has the name and the port of the parentRef")
+	c = no(accepted, "NoMatchingParent", "there is no listener"+sectionText(p))
 	allowed := false
 	for _, l := range h.listeners {
 		if p.Section != "" && p.Section != l.spec.Name || p.Port != 0 && p.Port != l.spec.Port {
@@ -58,14 +59,16 @@ func (h *holder) take(v *cluster.View, r *cluster.Route, p *cluster.ParentRef) (
 		}
 		if !l.allows(v, r) {
 			if !allowed {
-				c = no(accepted, "NotAllowedByListeners", "allowedRoutes of the listeners do not allow the route")
+				message := fmt.Sprintf("no listener%s allows HTTPRoutes of namespace %s", sectionText(p), r.Namespace)
+				c = no(accepted, "NotAllowedByListeners", message)
 			}
 			continue
 		}
 		allowed = true
 		hostnames := l.hostnames(r)
 		if len(hostnames) == 0 {
-			c = no(accepted, "NoMatchingListenerHostname", "no hostname of the route is one of a listener")
+			message := fmt.Sprintf("no listener%s has a hostname in common with the route", sectionText(p))
+			c = no(accepted, "NoMatchingListenerHostname", message)
 			continue
 		}
 		at = append(at, attachment{l, hostnames})
@@ -74,6 +77,17 @@ func (h *holder) take(v *cluster.View, r *cluster.Route, p *cluster.ParentRef) (
 		c = yes(accepted, "Accepted", "")
 	}
 	return at, c
+}
+
+// sectionText returns what a parentRef narrows to.
+func sectionText(p *cluster.ParentRef) (text string) {
+	if p.Section != "" {
+		text = " called " + p.Section
+	}
+	if p.Port != 0 {
+		text += fmt.Sprintf(" at port %d", p.Port)
+	}
+	return text
 }
 
 // allows reports whether a listener allows a route to attach (AllowedRoutes).

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
@@ -267,15 +268,22 @@ func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *G
 // acceptance returns the condition Accepted. What is acceptable itself is accepted as long as one of its
 // listeners is (GatewayReasonListenersNotValid).
 func (h *holder) acceptance() cluster.Condition {
-	invalid := func(l *listener) bool { return !l.valid }
-	if h.accepted.Status != "True" || !slices.ContainsFunc(h.listeners, invalid) {
+	var valid, invalid []string
+	for _, l := range h.listeners {
+		if l.valid {
+			valid = append(valid, l.spec.Name)
+		} else {
+			invalid = append(invalid, l.spec.Name)
+		}
+	}
+	const reason, message = "ListenersNotValid", "not served, see their conditions: "
+	switch {
+	case h.accepted.Status != "True" || len(invalid) == 0:
 		return h.accepted
+	case len(valid) == 0:
+		return no(accepted, reason, message+strings.Join(invalid, ", "))
 	}
-	const reason, message = "ListenersNotValid", "see the conditions of the listeners"
-	if slices.ContainsFunc(h.listeners, func(l *listener) bool { return l.valid }) {
-		return yes(accepted, reason, message)
-	}
-	return no(accepted, reason, message)
+	return yes(accepted, reason, message+strings.Join(invalid, ", ")+"; served: "+strings.Join(valid, ", "))
 }
 
 // verdict returns what is said of a listener, but for its routes.

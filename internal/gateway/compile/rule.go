@@ -294,7 +294,8 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	if key.Namespace != r.route.Namespace {
 		r.rules.foreign = append(r.rules.foreign, key.Namespace)
 		if !granted(r.view, httpRoute, r.route.Namespace, &ref.ObjectRef) {
-			return fail("RefNotPermitted", "no ReferenceGrant in namespace %s allows Service %s", key.Namespace, key.Name)
+			const message = "no ReferenceGrant in namespace %s allows HTTPRoutes of namespace %s to refer to Service %s"
+			return fail("RefNotPermitted", message, key.Namespace, r.route.Namespace, key.Name)
 		}
 	}
 	s := r.view.Service(key)

@@ -123,6 +123,7 @@ var arrows = []arrow{
 	{"dns/app", "config", "settings of its part"},
 	{"dns/app", "ops/metrics", "collects its metrics"},
 	{"dns/app", "support/bind", "errors of listening"},
+	{"dns/app", "support/certfile", "the certificate of DNS over TLS"},
 	{"dns/dnsserver", "support/bind", "agents share ports"},
 
 	{"node/app", "cluster", "a part names the kinds it needs"},

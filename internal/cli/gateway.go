@@ -11,15 +11,16 @@ func newGateway() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gateway",
 		Short: "Serve HTTP for Ingresses and Gateway API",
-		Long: `Serve the HTTP requests of Ingresses, Gateways and HTTPRoutes until SIGTERM or
-SIGINT, and pass them to the endpoints of Services.
+		Long: `Serve the HTTP and HTTPS requests of Ingresses, Gateways and HTTPRoutes until
+SIGTERM or SIGINT, and pass them to the endpoints of Services.
 
 The cluster is read from the Kubernetes API or from manifests. Changes take
 effect immediately, and break off nothing that is open. An object that cannot be
 read affects only its own routes, and its last valid version stays in use.
 
-Ports are those of Ingresses and listeners plus --port-offset: port 80 is 8080 by
-default. Manifests without an IngressClass have their Ingresses served, too.`,
+Ports are those of Ingresses and listeners plus --port-offset: port 80 is 8080 and
+443 is 8443 by default. Manifests without an IngressClass have their Ingresses
+served, too.`,
 		Example: `  portolan gateway --manifests examples/shop
   curl --connect-to ::127.0.0.1:8080 http://shop.example/
   portolan gateway --kubeconfig ~/.kube/config --listen '[::]' --port-offset 0`,

@@ -116,6 +116,7 @@ var defaults = &config.Compiled{
 		Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PortOffset: 8000,
 		Compile: gatewaycompile.Config{
 			GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", IngressPort: 80,
+			IngressTLSPort: 443, PoolByDefault: true,
 		},
 		Limits: h1.Limits{
 			Head: 16 << 10, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Rate: 240, Grace: 20 * time.Second,
@@ -268,6 +269,17 @@ func TestCompile(t *testing.T) {
 			c.Gateway.PortOffset, c.Gateway.Trusted = 0, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 			c.Gateway.Compile = gatewaycompile.Config{
 				GatewayController: "a.example/b", IngressController: "a.example/c", IngressPort: 81, Node: "node-1",
+				IngressTLSPort: 443, PoolByDefault: true,
+			}
+		}},
+		"a gateway with certificates": {"gateway: {ingress: {tlsPort: 444, certificate: a.crt, key: a.key}}", func(c *config.Compiled) {
+			c.Gateway.Compile.IngressTLSPort, c.Gateway.Compile.DefaultCertificate = 444, true
+			c.Gateway.Certificate, c.Gateway.Key = "a.crt", "a.key"
+		}},
+		"a gateway with a pool": {"gateway: {pool: [192.0.2.1, '[2001:db8::1]', '::ffff:192.0.2.2'], poolByDefault: false}", func(c *config.Compiled) {
+			c.Gateway.Compile.PoolByDefault = false
+			c.Gateway.Compile.Pool = []netip.Addr{
+				netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.2"),
 			}
 		}},
 		"a gateway at all addresses": {"gateway: {listen: ['[::]']}", func(c *config.Compiled) {
@@ -488,7 +500,16 @@ var refusals = map[string]struct{ text, want string }{
 	"an address given twice":         {"gateway: {listen: ['::1', '[::1]']}", ":1: gateway.listen: \"[::1]\" is given twice"},
 	"all addresses and one of them":  {"gateway: {listen: ['::', 127.0.0.1]}", ":1: gateway.listen: \"127.0.0.1\" is one of all addresses, which \"::\" is"},
 	"an address and all of them":     {"gateway: {listen: [127.0.0.1, '::']}", ":1: gateway.listen: \"::\" is all addresses, also \"127.0.0.1\""},
-	"an offset without ports":        {"gateway: {portOffset: 65500}", ":1: gateway.portOffset: with it the port of Ingresses is above 65535"},
+	"an offset without ports":        {"gateway: {portOffset: 65100}", ":1: gateway.portOffset: with it a port of Ingresses is above 65535"},
+	"HTTPS at the port of HTTP":      {"gateway: {ingress: {tlsPort: 80}}", ":1: gateway.ingress.tlsPort: is the port of HTTP, too"},
+	"port 0 of HTTPS":                {"gateway: {ingress: {tlsPort: 0}}", ":1: gateway.ingress.tlsPort: 0 is not between 1 and 65535"},
+	"a key without certificate":      {"gateway: {ingress: {key: a.key}}", ":1: gateway.ingress.certificate: a key needs its certificate; give both"},
+	"a certificate without key":      {"gateway: {ingress: {certificate: a.crt}}", ":1: gateway.ingress.key: a certificate needs its key; give both"},
+	"a range in the pool":            {"gateway: {pool: [192.0.2.0/24]}", ":1: gateway.pool: \"192.0.2.0/24\" is not an address of a host, such as 192.0.2.1"},
+	"all addresses in the pool":      {"gateway: {pool: ['::']}", ":1: gateway.pool: \"::\" is not an address of a host, such as 192.0.2.1"},
+	"a pool with one address twice":  {"gateway: {pool: [192.0.2.1, '::ffff:192.0.2.1']}", ":1: gateway.pool: \"::ffff:192.0.2.1\" is given twice"},
+	"a pool of shared addresses":     {"gateway: {pool: [127.0.0.1]}", ":1: gateway.pool: \"127.0.0.1\" is an address of gateway.listen, too"},
+	"a pool that is a word":          {"gateway: {poolByDefault: some}", ":1: gateway.poolByDefault: \"some\" is not true or false"},
 	"Gateways of nobody":             {"gateway: {controller: ''}", ":1: gateway.controller: is empty; leave it out for portolan.dev/gateway"},
 	"Ingresses of nobody":            {"gateway: {ingress: {controller: ''}}", ":1: gateway.ingress.controller: is empty; leave it out for portolan.dev/ingress"},
 	"port 0 of Ingresses":            {"gateway: {ingress: {port: 0}}", ":1: gateway.ingress.port: 0 is not between 1 and 65535"},

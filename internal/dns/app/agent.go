@@ -20,6 +20,7 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/certfile"
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
@@ -154,14 +155,14 @@ func (d *DNS) newSecondary(n *dnssettings.CompiledNode) (s *secondary.Secondary,
 		}
 	}
 	if files := d.cfg.Settings.DNS.TLS; files.Certificate != "" {
-		c, err := newCertificate(files.Certificate, files.Key, d.cfg.Log)
+		c, err := certfile.Open(files.Certificate, files.Key, d.cfg.Log)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("tls: %w", err)
 		}
 		if cfg.TLS == nil {
 			cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 		}
-		cfg.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.get(nil) }
+		cfg.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.Get(), nil }
 	}
 	return secondary.New(cfg)
 }

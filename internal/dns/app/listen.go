@@ -10,6 +10,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnsserver"
 	"portolan.dev/portolan/internal/support/bind"
+	"portolan.dev/portolan/internal/support/certfile"
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
@@ -96,11 +97,11 @@ func (d *DNS) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 	if cfg.Certificate == "" {
 		return nil, nil
 	}
-	c, err := newCertificate(cfg.Certificate, cfg.Key, d.cfg.Log)
+	c, err := certfile.Open(cfg.Certificate, cfg.Key, d.cfg.Log)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("tls: %w", err)
 	}
-	return c.get, nil
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Get(), nil }, nil
 }
 
 // clientCAs returns the CAs that sign client certificates; nil if clients are not asked

@@ -2,12 +2,14 @@
 // objects of Gateway API, and serves requests by it.
 //
 //	cluster.Store ──feed──► worker: compile.Compiler ──► proxy.Proxy, balance.Set
-//	                                                └──► sockets: an h1.Server for each port
+//	                                                └──► sockets: an h1.Server for each port, with the
+//	                                                     certificates of a tlsfront.Front
 //	clients ─────────────────────────────────────────────► sockets ──► proxy.Proxy ──► endpoints
 package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -20,7 +22,9 @@ import (
 	"portolan.dev/portolan/internal/gateway/proxy"
 	"portolan.dev/portolan/internal/gateway/settings"
 	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/gateway/tlsfront"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/certfile"
 )
 
 // Config configures a Gateway.
@@ -65,9 +69,17 @@ func New(cfg Config) (*Gateway, error) {
 	g.proxy = proxy.New(proxy.Config{
 		Endpoints: g.endpoints, Trusted: g.settings.Trusted, Log: cfg.Log, Done: g.metrics.done,
 	})
+	front := tlsfront.Config{Table: g.proxy.Table, Log: cfg.Log}
+	if file := g.settings.Certificate; file != "" {
+		c, err := certfile.Open(file, g.settings.Key, cfg.Log)
+		if err != nil {
+			return nil, fmt.Errorf("gateway.ingress.certificate: %w", err)
+		}
+		front.Default = c.Get
+	}
 	g.sockets = newSockets(socketsConfig{
 		Listen: g.settings.Listen, PortOffset: g.settings.PortOffset, Limits: g.settings.Limits,
-		Drain: g.settings.DrainListener, Connections: g.connections, Handler: g.proxy.At,
+		Drain: g.settings.DrainListener, Connections: g.connections, Handler: g.proxy.At, TLS: tlsfront.New(front).At,
 		Refused: g.metrics.refused, Log: cfg.Log,
 	})
 	g.worker = newWorker(g)
@@ -100,7 +112,7 @@ func (g *Gateway) Needs() []cluster.Kind {
 	return []cluster.Kind{
 		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindNode,
 		cluster.KindIngressClass, cluster.KindIngress, cluster.KindGatewayClass, cluster.KindGateway,
-		cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindReferenceGrant,
+		cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindReferenceGrant, cluster.KindSecret,
 	}
 }
 

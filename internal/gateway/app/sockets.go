@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,8 @@ type socketsConfig struct {
 	Connections *budget.Account
 	// Handler returns what serves the requests that come to a socket.
 	Handler func(table.Socket) http.Handler
+	// TLS returns what h1.Server.TLS is for a socket.
+	TLS     func(table.Socket) func() *tls.Config
 	Refused func(h1.Refusal)
 	Log     *slog.Logger
 }
@@ -94,7 +97,7 @@ func (s *sockets) newSocket(at table.Socket) *socket {
 		at: at, conns: newTracked(), listeners: make(map[netip.Addr]net.Listener), problems: make(map[netip.Addr]error),
 		server: &h1.Server{
 			Handler: handler, Limits: s.cfg.Limits, Connections: s.cfg.Connections, HTTP2: s.newHTTP2(handler),
-			Refused: s.cfg.Refused, Log: s.cfg.Log,
+			TLS: s.cfg.TLS(at), Refused: s.cfg.Refused, Log: s.cfg.Log,
 		},
 	}
 }
@@ -108,7 +111,7 @@ const (
 	writeStallTime = 30 * time.Second
 )
 
-// newHTTP2 returns the server of connections that begin with the preface of HTTP/2.
+// newHTTP2 returns the server of connections of HTTP/2.
 func (s *sockets) newHTTP2(handler http.Handler) *http.Server {
 	server := &http.Server{
 		Handler: handler, MaxHeaderBytes: s.cfg.Limits.Head,
@@ -120,6 +123,7 @@ func (s *sockets) newHTTP2(handler http.Handler) *http.Server {
 		},
 	}
 	server.Protocols.SetUnencryptedHTTP2(true)
+	server.Protocols.SetHTTP2(true)
 	return server
 }
 

@@ -20,6 +20,18 @@ var Keys = key.Table{
 		Description: "The `spec.controller` of the IngressClasses that are served."},
 	{Path: "gateway.ingress.port", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
 		Description: "The port at which Ingresses are served over HTTP."},
+	{Path: "gateway.ingress.tlsPort", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
+		Description: "The port at which Ingresses are served over HTTPS, if one has `tls` or there is a `certificate`."},
+	{Path: "gateway.ingress.certificate", Restart: []key.Condition{key.Always},
+		Description: "The file of the certificate for hosts of Ingresses that have none, in PEM. It is read again when it " +
+			"changes."},
+	{Path: "gateway.ingress.key", Restart: []key.Condition{key.Always},
+		Description: "The file of its key, in PEM. It is read again when it changes."},
+	{Path: "gateway.pool", Restart: []key.Condition{key.Always},
+		Description: "Addresses of the host of which Gateways can have some of their own: those that they name in " +
+			"`spec.addresses`, or any. Without it all share those of `listen`, as Ingresses do."},
+	{Path: "gateway.poolByDefault", Restart: []key.Condition{key.Always},
+		Description: "Whether Gateways that request no address have one of the pool."},
 	{Path: "gateway.nodeName", Restart: []key.Condition{key.Always},
 		Description: "The name of the Node, for topology hints of endpoints; when empty the environment variable `NODE_NAME`."},
 	{Path: "gateway.trustedClients", Restart: []key.Condition{key.Always},

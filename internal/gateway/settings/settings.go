@@ -4,6 +4,7 @@ package settings
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"portolan.dev/portolan/internal/config/key"
@@ -25,7 +26,10 @@ type Gateway struct {
 	PortOffset int     `yaml:"portOffset"`
 	Controller string  `yaml:"controller"`
 	Ingress    Ingress `yaml:"ingress"`
-	NodeName   string  `yaml:"nodeName"`
+	// Pool are addresses for single Gateways.
+	Pool          []string `yaml:"pool"`
+	PoolByDefault bool     `yaml:"poolByDefault"`
+	NodeName      string   `yaml:"nodeName"`
 	// TrustedClients are ranges of clients whose X-Forwarded fields are passed on.
 	TrustedClients []string `yaml:"trustedClients"`
 	Limits         Limits   `yaml:"limits"`
@@ -36,6 +40,10 @@ type Gateway struct {
 type Ingress struct {
 	Controller string `yaml:"controller"`
 	Port       int    `yaml:"port"`
+	TLSPort    int    `yaml:"tlsPort"`
+	// Certificate and Key are PEM files. They are read again when they change.
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
 }
 
 // Limits is the section of what clients can make the gateway hold.
@@ -60,7 +68,9 @@ func Default() Gateway {
 		Listen:     []string{"127.0.0.1"},
 		PortOffset: 8000,
 		Controller: GatewayController,
-		Ingress:    Ingress{Controller: IngressController, Port: 80},
+		Ingress:    Ingress{Controller: IngressController, Port: 80, TLSPort: 443},
+
+		PoolByDefault: true,
 		Limits: Limits{
 			Head: 16 << 10, HeadTimeout: key.Duration(10 * time.Second), IdleTimeout: key.Duration(2 * time.Minute),
 			BodyRate: 240, BodyGrace: key.Duration(20 * time.Second),
@@ -74,10 +84,11 @@ type Compiled struct {
 	// Listen are the addresses of listeners without their own; the zero Addr is all addresses.
 	Listen     []netip.Addr
 	PortOffset uint16
-	// Compile lacks what only the process knows: the addresses of Gateways.
-	Compile compile.Config
-	Trusted []netip.Prefix
-	Limits  h1.Limits
+	Compile    compile.Config
+	// Certificate and Key are the files of the certificate for hosts that have none; empty without one.
+	Certificate, Key string
+	Trusted          []netip.Prefix
+	Limits           h1.Limits
 	// Connections is the highest number of connections; 0 is as many as the memory limit allows.
 	Connections int
 	// DrainListener and DrainShutdown are how long requests may go on at a listener that was removed, and when
@@ -98,8 +109,10 @@ func (g *Gateway) Compile() (Compiled, error) {
 		DrainListener: time.Duration(g.Drain.Listener), DrainShutdown: time.Duration(g.Drain.Shutdown),
 		Compile: compile.Config{
 			GatewayController: g.Controller, IngressController: g.Ingress.Controller, IngressPort: uint16(g.Ingress.Port),
-			Node: g.NodeName,
+			IngressTLSPort: uint16(g.Ingress.TLSPort), DefaultCertificate: g.Ingress.Certificate != "",
+			PoolByDefault: g.PoolByDefault, Node: g.NodeName,
 		},
+		Certificate: g.Ingress.Certificate, Key: g.Ingress.Key,
 	}
 	if g.Controller == "" {
 		return made, key.Errorf("gateway.controller", "is empty; leave it out for %s", GatewayController)
@@ -107,8 +120,8 @@ func (g *Gateway) Compile() (Compiled, error) {
 	if g.Ingress.Controller == "" {
 		return made, key.Errorf("gateway.ingress.controller", "is empty; leave it out for %s", IngressController)
 	}
-	if g.Ingress.Port+g.PortOffset > 65535 {
-		return made, key.Errorf("gateway.portOffset", "with it the port of Ingresses is above 65535")
+	if err := g.Ingress.check(g.PortOffset); err != nil {
+		return made, err
 	}
 	for i, text := range g.TrustedClients {
 		prefix, err := netip.ParsePrefix(text)
@@ -117,7 +130,42 @@ func (g *Gateway) Compile() (Compiled, error) {
 		}
 		made.Trusted = append(made.Trusted, prefix.Masked())
 	}
-	return made, g.compileListen(&made)
+	if err := g.compileListen(&made); err != nil {
+		return made, err
+	}
+	return made, g.compilePool(&made)
+}
+
+// check checks the section, with the number that is added to its ports.
+func (i *Ingress) check(offset int) error {
+	switch {
+	case max(i.Port, i.TLSPort)+offset > 65535:
+		return key.Errorf("gateway.portOffset", "with it a port of Ingresses is above 65535")
+	case i.Port == i.TLSPort:
+		return key.Errorf("gateway.ingress.tlsPort", "is the port of HTTP, too")
+	case i.Certificate == "" && i.Key != "":
+		return key.Errorf("gateway.ingress.certificate", "a key needs its certificate; give both")
+	case i.Certificate != "" && i.Key == "":
+		return key.Errorf("gateway.ingress.key", "a certificate needs its key; give both")
+	}
+	return nil
+}
+
+func (g *Gateway) compilePool(made *Compiled) error {
+	for i, text := range g.Pool {
+		addr, err := netip.ParseAddr(trimBrackets(text))
+		if addr = addr.Unmap(); err != nil || addr.IsUnspecified() || addr.IsMulticast() {
+			return key.ItemErrorf("gateway.pool", i, "%q is not an address of a host, such as 192.0.2.1", text)
+		}
+		switch {
+		case slices.Contains(made.Compile.Pool, addr):
+			return key.ItemErrorf("gateway.pool", i, "%q is given twice", text)
+		case slices.Contains(made.Listen, addr):
+			return key.ItemErrorf("gateway.pool", i, "%q is an address of gateway.listen, too", text)
+		}
+		made.Compile.Pool = append(made.Compile.Pool, addr)
+	}
+	return nil
 }
 
 func (g *Gateway) compileListen(made *Compiled) error {

@@ -81,6 +81,11 @@
 - gateway.controller
 - gateway.ingress.controller
 - gateway.ingress.port
+- gateway.ingress.tlsPort
+- gateway.ingress.certificate
+- gateway.ingress.key
+- gateway.pool
+- gateway.poolByDefault
 - gateway.nodeName
 - gateway.trustedClients
 - gateway.limits.connections
@@ -194,6 +199,11 @@
 - gateway.controller
 - gateway.ingress.controller
 - gateway.ingress.port
+- gateway.ingress.tlsPort
+- gateway.ingress.certificate
+- gateway.ingress.key
+- gateway.pool
+- gateway.poolByDefault
 - gateway.nodeName
 - gateway.trustedClients
 - gateway.limits.connections

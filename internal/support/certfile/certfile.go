@@ -1,4 +1,5 @@
-package app
+// Package certfile reads a certificate and its key from files, again when they change.
+package certfile
 
 import (
 	"context"
@@ -13,8 +14,8 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// certificate is the server's certificate. It is read again when its files change.
-type certificate struct {
+// Certificate is a certificate with its key. It is read again when its files change.
+type Certificate struct {
 	file, key string
 	log       *slog.Logger
 
@@ -26,43 +27,40 @@ type certificate struct {
 	looked time.Time
 }
 
-// newCertificate returns the certificate in the files.
-func newCertificate(file, key string, log *slog.Logger) (*certificate, error) {
-	c := &certificate{file: file, key: key, log: log}
+// Open returns the certificate in the files.
+func Open(file, key string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{file: file, key: key, log: log}
 	_, err := c.reading.Do(context.Background(), deadline.File, c.doing(), func() (struct{}, error) {
 		c.version = c.versions()
 		return struct{}{}, c.read()
 	})
-	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
-	}
-	return c, nil
+	return c, err
 }
 
 // doing describes a read for errors.
-func (c *certificate) doing() string { return fmt.Sprintf("read %s and %s", c.file, c.key) }
+func (c *Certificate) doing() string { return fmt.Sprintf("read %s and %s", c.file, c.key) }
 
-// certificateTime is the shortest interval between checks of the files.
-const certificateTime = time.Second
+// interval is the shortest interval between checks of the files.
+const interval = time.Second
 
-// get returns the certificate for a handshake. If new files are unusable or their read
+// Get returns the certificate for a handshake. If new files are unusable or their read
 // blocks, the previous certificate stays in force.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *Certificate) Get() *tls.Certificate {
 	if c.due(time.Now()) {
 		_, _ = c.reading.Do(context.Background(), deadline.Prompt, c.doing(), func() (struct{}, error) {
 			c.reload()
 			return struct{}{}, nil
 		})
 	}
-	return c.pair.Load(), nil
+	return c.pair.Load()
 }
 
-// due reports whether certificateTime has passed since the last check, and if so
+// due reports whether interval has passed since the last check, and if so
 // records a check at now.
-func (c *certificate) due(now time.Time) bool {
+func (c *Certificate) due(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now.Sub(c.looked) < certificateTime {
+	if now.Sub(c.looked) < interval {
 		return false
 	}
 	c.looked = now
@@ -70,7 +68,7 @@ func (c *certificate) due(now time.Time) bool {
 }
 
 // reload reads the files if they changed.
-func (c *certificate) reload() {
+func (c *Certificate) reload() {
 	version := c.versions()
 	if version == c.version {
 		return
@@ -83,7 +81,7 @@ func (c *certificate) reload() {
 	c.log.Info("certificate reloaded", "file", c.file)
 }
 
-func (c *certificate) read() error {
+func (c *Certificate) read() error {
 	certificate, err := deadline.ReadFile(c.file, deadline.File, deadline.Small)
 	if err != nil {
 		return err
@@ -102,7 +100,7 @@ func (c *certificate) read() error {
 
 // versions returns the modification times of the files, zero for a file that cannot be
 // read.
-func (c *certificate) versions() (v [2]time.Time) {
+func (c *Certificate) versions() (v [2]time.Time) {
 	for i, name := range []string{c.file, c.key} {
 		if info, err := os.Stat(name); err == nil {
 			v[i] = info.ModTime()

@@ -197,13 +197,15 @@ func TestConflictsOfListenerSets(t *testing.T) {
 		}
 		return made
 	}
+	tcp, alone := set("tcp", 4, "t"), set("tcp-alone", 5, "t")
+	tcp.Listeners[0].Protocol, alone.Listeners[0].Protocol, alone.Listeners[0].Port = "TCP", "TCP", 1000
 	c, _ := compileAll(newStore(
 		&cluster.GatewayClass{Name: "ours", Controller: testConfig.GatewayController}, &cluster.Namespace{Name: "a"},
 		&cluster.Frontend{Kind: cluster.KindGateway, Key: cluster.Key{Namespace: "a", Name: "g"}, Gateway: &cluster.GatewaySpec{
 			Class: "ours", Listeners: []cluster.Listener{listener("x")},
 			ListenerSets: cluster.AllowedNamespaces{From: cluster.FromSame},
 		}},
-		set("one", 1, "x", "y"), set("two", 2, "y", "z"), set("three", 3, "x"),
+		set("one", 1, "x", "y"), set("two", 2, "y", "z"), set("three", 3, "x"), tcp, alone,
 	))
 	verdicts := c.Verdicts()
 	if got := verdicts.Gateways[cluster.Key{Namespace: "a", Name: "g"}].ListenerSets; got != 2 {
@@ -214,6 +216,9 @@ func TestConflictsOfListenerSets(t *testing.T) {
 			"y Accepted True Accepted, Conflicted False NoConflicts at 1",
 		"two": "Accepted True ListenersNotValid; y Accepted False HostnameConflict, Conflicted True HostnameConflict at 0; " +
 			"z Accepted True Accepted, Conflicted False NoConflicts at 1",
+		"tcp": "Accepted False ListenersNotValid; t Accepted False ProtocolConflict, Conflicted True ProtocolConflict at 0",
+		"tcp-alone": "Accepted False ListenersNotValid; " +
+			"t Accepted False UnsupportedProtocol, Conflicted False NoConflicts at 0",
 		"three": "Accepted False ListenersNotValid; x Accepted False HostnameConflict, Conflicted True HostnameConflict at 0",
 	} {
 		verdict := verdicts.Sets[cluster.Key{Namespace: "a", Name: name}]

@@ -147,7 +147,7 @@ func (l *listener) judge() {
 	acceptance, refs := yes(accepted, "Accepted", ""), yes(resolvedRefs, "ResolvedRefs", "")
 	l.kinds = []cluster.GroupKind{httpRoute}
 	switch {
-	case l.spec.Protocol != cluster.HTTPProtocol && l.spec.Protocol != cluster.HTTPSProtocol:
+	case l.unsupported():
 		acceptance = no(accepted, "UnsupportedProtocol", fmt.Sprintf("protocol %s is not supported", l.spec.Protocol))
 		l.kinds = nil
 	case l.terminates() && l.spec.TLS != nil && l.spec.TLS.Mode == cluster.TLSPassthrough:
@@ -168,6 +168,11 @@ func (l *listener) judge() {
 	l.conditions = []cluster.Condition{acceptance, refs}
 }
 
+// unsupported reports whether the listener's protocol is none that is served.
+func (l *listener) unsupported() bool {
+	return l.spec.Protocol != cluster.HTTPProtocol && l.spec.Protocol != cluster.HTTPSProtocol
+}
+
 // claim is what only one listener can have.
 type claim struct {
 	socket   table.Socket
@@ -176,7 +181,8 @@ type claim struct {
 
 // resolveConflicts decides which listeners of equal sockets serve. Holders come in the order of their
 // right; of those of one holder that conflict none serves (Gateway API, GatewaySpec.listeners), and none of another
-// holder in their place. Listeners that cannot be served conflict with none.
+// holder in their place. Listeners that cannot be served conflict with none, but one whose protocol is not supported
+// loses to one of another holder that has the port (conformance, ListenerSetProtocolConflict).
 func resolveConflicts(order []*holder) {
 	taken := make(map[claim]*listener)
 	protocols := make(map[table.Socket][]*listener) // the first of each
@@ -184,7 +190,10 @@ func resolveConflicts(order []*holder) {
 		valid := slices.DeleteFunc(slices.Clone(h.listeners), func(l *listener) bool { return !l.valid })
 		lost := conflictsWithin(valid)
 		late := make(map[*listener]cluster.Condition) // those that lost to another holder
-		for _, l := range valid {
+		for _, l := range h.listeners {
+			if !l.valid && !(l.unsupported() && h.accepted.Status == "True") {
+				continue
+			}
 			for _, s := range l.sockets {
 				if by := taken[claim{s, l.spec.Hostname}]; by != nil {
 					late[l] = yes(conflicted, "HostnameConflict", by.name()+" has the port and the hostname")
@@ -324,7 +333,7 @@ func (v *ListenerVerdict) conflicts() bool {
 	by := &v.Conditions[i]
 	v.Unprogrammed = new(no(programmed, by.Reason, by.Message))
 	for k := range v.Conditions {
-		if c := &v.Conditions[k]; c.Type == accepted && c.Status == "True" {
+		if c := &v.Conditions[k]; c.Type == accepted {
 			*c = no(accepted, by.Reason, by.Message)
 		}
 	}

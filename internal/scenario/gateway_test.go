@@ -34,14 +34,16 @@ const (
 //	cites: ID ...             statements of docs/gateway-coverage.md
 //	-- objects.yaml --
 //	-- requests --
-//	METHOD http://HOST[:PORT]/PATH[?QUERY] [NAME=VALUE ...] -> ANSWER
+//	METHOD http[s]://HOST[:PORT]/PATH[?QUERY] [at=ADDRESS] [sni=NAME] [NAME=VALUE ...] -> ANSWER
 //	-- exchanges --           what clients send and get through the proxy, see exchange
 //	-- endpoints --           NS/SERVICE:PORT -> the addresses that requests for the port go to
 //	-- verdicts --            all conditions but those that all is well, one a line; not compared without it
 //	-- later.yaml --          objects.yaml as it is later
 //	-- requests later --      as those without "later"; so are endpoints and verdicts
 //
-// An ANSWER is "KIND NS/NAME rule N" and the ports of Services that it may go to, or a status and a reason.
+// An ANSWER is "KIND NS/NAME rule N" and the ports of Services that it may go to, or a status and a reason. With
+// https, "certificate NAME, " precedes it, with the name in the certificate, for the host unless sni names
+// another one. In manifests, "<key pair NAME>" is the data of a Secret with a certificate of the name.
 type gatewayScenario struct {
 	name           string
 	cites          []string
@@ -142,6 +144,7 @@ func (s *gatewayScenario) start(t *testing.T) *gatewayRun {
 	r.source = manifest.New(manifest.Config{Path: r.dir, AllKinds: true, Store: r.store, Log: slog.New(slog.DiscardHandler)})
 	r.compiler = compile.NewCompiler(compile.Config{
 		GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Node: "n1",
+		Pool: gatewayPool,
 	})
 	r.apply(t, s.objects)
 	return r
@@ -150,7 +153,7 @@ func (s *gatewayScenario) start(t *testing.T) *gatewayRun {
 // apply has the cluster have these objects, and compiles what changed.
 func (r *gatewayRun) apply(t *testing.T, objects []byte) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(r.dir, "objects.yaml"), objects, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, "objects.yaml"), withKeyPairs(t, objects), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	report, err := r.source.Load()
@@ -254,32 +257,45 @@ func answerTo(t *table.Table, request string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	port := uint64(80)
-	if u.Port() != "" {
-		if port, err = strconv.ParseUint(u.Port(), 10, 16); err != nil {
-			return "", err
+	var socket table.Socket
+	port, err := strconv.ParseUint(gocmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]), 10, 16)
+	if err != nil {
+		return "", err
+	}
+	socket.Port = uint16(port)
+	header, serverName := make(http.Header), u.Hostname()
+	for _, field := range words[2:] {
+		switch name, value, _ := strings.Cut(field, "="); name {
+		case "at":
+			socket.Addr, err = netip.ParseAddr(value)
+		case "sni":
+			serverName = value
+		default:
+			header.Add(name, value)
 		}
 	}
-	header := make(http.Header)
-	for _, field := range words[2:] {
-		name, value, _ := strings.Cut(field, "=")
-		header.Add(name, value)
+	if err != nil {
+		return "", err
 	}
 	path, err := table.Normalize(u.EscapedPath())
 	if err != nil {
 		return "", err
 	}
-	at := t.Port(table.Socket{Port: uint16(port)})
+	at := t.Port(socket)
 	if at == nil {
 		return "no port", nil
 	}
+	begins, ok := handshake(at, u.Scheme, serverName, u.Hostname())
+	if !ok {
+		return begins, nil
+	}
 	_, found := at.Find(u.Hostname(), &table.Request{Method: words[0], Path: path, Query: u.RawQuery, Header: header})
 	if found == nil {
-		return "404", nil
+		return begins + "404", nil
 	}
 	rule := found.Rule
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s rule %d", rule.Object, rule.Index)
+	fmt.Fprintf(&text, "%s%s rule %d", begins, rule.Object, rule.Index)
 	if rule.Status != 0 {
 		fmt.Fprintf(&text, ": %d %s", rule.Status, rule.Reason)
 		return text.String(), nil
@@ -329,6 +345,11 @@ func verdictLines(v *compile.Verdicts) (all []string) {
 			name := kind + " " + key.String()
 			add(name, g.Conditions...)
 			programmed(name, g.Unprogrammed, g.Conditions)
+			for _, addr := range g.Addresses {
+				if addr.IsValid() {
+					all = append(all, name+": has "+addr.String())
+				}
+			}
 			for _, l := range g.Listeners {
 				name := name + " " + l.Name
 				all = append(all, fmt.Sprintf("%s: %d routes%s", name, l.AttachedRoutes, kindsText(l.SupportedKinds)))

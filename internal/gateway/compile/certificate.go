@@ -131,10 +131,11 @@ func (c *certificates) certify(v *cluster.View, l *listener) *certified {
 		key, isSecret := ref.Core(cluster.KindSecret)
 		switch {
 		case !isSecret:
-			made.lack("InvalidCertificateRef", "certificate %s of kind %s is not a Secret", ref.Name, ref.Kind)
+			made.lack("InvalidCertificateRef", "certificate %s is not a Secret, but of kind %s", ref.Name, kindText(ref))
 			continue
 		case !l.mayUse(v, ref):
-			made.lack("RefNotPermitted", "no ReferenceGrant in namespace %s allows Secret %s", ref.Namespace, ref.Name)
+			made.lack("RefNotPermitted", "no ReferenceGrant in namespace %s allows %ss of namespace %s to refer to Secret %s",
+				ref.Namespace, l.owner.Kind, l.owner.Key.Namespace, ref.Name)
 			refused = true
 			continue
 		}
@@ -154,6 +155,14 @@ func (c *certificates) certify(v *cluster.View, l *listener) *certified {
 		}
 	}
 	return made
+}
+
+// kindText returns the kind that a reference is to, for people.
+func kindText(ref *cluster.ObjectRef) string {
+	if ref.Group == "" {
+		return ref.Kind
+	}
+	return ref.Kind + " of group " + ref.Group
 }
 
 // lack keeps the first reason why a reference does not lead to a key pair.

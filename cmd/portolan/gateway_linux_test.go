@@ -264,7 +264,11 @@ func TestGateway(t *testing.T) {
 	g.want(8080, "other.example", "/b", http.StatusOK, "web /b")
 
 	// What cannot be read leaves what was there.
-	write(t, filepath.Join(g.dir, "other.yaml"), strings.Replace(gatewayIngress("other", "more.example"), "rules:", "rules: {", 1))
+	write(
+		t,
+		filepath.Join(g.dir, "other.yaml"),
+		strings.Replace(gatewayIngress("other", "more.example"), "rules:", "rules: {", 1),
+	)
 	g.waitLog("other.yaml")
 	g.want(8080, "other.example", "/c", http.StatusOK, "web /c")
 	g.want(8080, "shop.example", "/c", http.StatusOK, "web /c")
@@ -309,10 +313,17 @@ func TestGatewayBeforeTheCluster(t *testing.T) {
 	}
 	defer silent.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	write(t, kubeconfig, fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://%s'}}]\n"+
-		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n", silent.Addr()))
+	write(
+		t,
+		kubeconfig,
+		fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://%s'}}]\n"+
+			"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n", silent.Addr()),
+	)
 	g := &gateway{addr: loopbackAddress()}
-	g.process = follow(t, exec.Command("portolan", "gateway", "--kubeconfig", kubeconfig, "--listen", g.addr, "--admin", anyPort))
+	g.process = follow(
+		t,
+		exec.Command("portolan", "gateway", "--kubeconfig", kubeconfig, "--listen", g.addr, "--admin", anyPort),
+	)
 	g.waitLog("msg=serving")
 	g.want(8080, "shop.example", "/", http.StatusServiceUnavailable, "not ready")
 	g.awaitAdmin("/readyz", http.StatusServiceUnavailable, "the Ingresses and routes are not known yet")
@@ -442,7 +453,7 @@ func effectOfGatewayListen(t *testing.T) {
 		if status, body := fetch(t, second+":8080", "shop.example", "/"); (status == http.StatusOK) != want {
 			t.Errorf("listen: [%s]: %d %q at %s", section, status, body, second)
 		}
-		g.process.stop(syscall.SIGTERM)
+		g.stop(syscall.SIGTERM)
 	}
 }
 
@@ -506,7 +517,10 @@ func effectOfGatewayNode(t *testing.T) {
 func effectOfTrustedClients(t *testing.T) {
 	for section, want := range map[string]bool{"": false, "trustedClients: [127.0.0.0/8]": true} {
 		g, _ := startShop(t, section)
-		c := g.send(8080, "GET /head HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 192.0.2.7\r\nConnection: close\r\n\r\n")
+		c := g.send(
+			8080,
+			"GET /head HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 192.0.2.7\r\nConnection: close\r\n\r\n",
+		)
 		answer, err := io.ReadAll(c)
 		if err != nil || strings.Contains(string(answer), "192.0.2.7") != want {
 			t.Errorf("%q: the endpoint received (%v)\n%s\nwant the client's field: %t", section, err, answer, want)

@@ -39,18 +39,25 @@ addresses at which it serves them, and their endpoints, with why some are not us
 They need --node for node ports and for endpoints on the node, and are also printed
 of a cluster that is read from the API.
 
+The kinds routes, gateways and ingresses are what a gateway makes of HTTPRoutes,
+Gateways and Ingresses: whether it accepts them, how many of their backends have
+endpoints and, with -o wide, what does not work. They are also printed of a cluster
+that is read from the API. The objects themselves are printed by httproutes, and by
+the names with their groups, such as ingresses.networking.k8s.io.
+
 A simulated Pod has the STATUS Simulated and, in YAML, the annotation
 portolan.dev/simulated. The exit status is 1 if a NAME does not exist.`,
 		Example: `  portolan get services -A --manifests examples/shop
   portolan get svc,endpointslices,pods -A --manifests examples/charts --simulate
   portolan get svc/web -n shop -o yaml --manifests examples/shop
-  portolan get vips -A --node node-1 --manifests examples/shop`,
+  portolan get vips -A --node node-1 --manifests examples/shop
+  portolan get routes -A -o wide --manifests examples/gateway-trouble`,
 		Args: arguments(1, math.MaxInt),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return append(getNames(), string(vips), string(backends)), cobra.ShellCompDirectiveNoFileComp
+			return completionsOfKinds(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return flags.run(cmd, args) },
 	}
@@ -90,6 +97,13 @@ func getNames() (names []string) {
 		names = append(names, apiobject.Resource(k))
 	}
 	return names
+}
+
+// completionsOfKinds returns the names of all kinds.
+func completionsOfKinds() []cobra.Completion {
+	names := append(getNames(), derivedNames()...)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // parseKind returns the kind with the given name: short, singular or plural, without or with
@@ -205,11 +219,11 @@ func readObjects(
 }
 
 func (f *getFlags) run(cmd *cobra.Command, args []string) error {
-	switch c, ok, err := parseProxyChoice(args); {
+	switch c, ok, err := parseDerived(args); {
 	case err != nil:
 		return err
 	case ok:
-		return f.runProxy(cmd, c)
+		return f.runDerived(cmd, c)
 	case f.node != "":
 		return errors.New("--node goes with vips and backends")
 	}

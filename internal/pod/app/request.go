@@ -39,3 +39,21 @@ func (i *Inspector) Request(ctx context.Context, q HTTPRequest) (e *request.Expl
 	})
 	return e
 }
+
+// Routes lists the HTTPRoutes, and what the gateway makes of them.
+func (i *Inspector) Routes() (all []request.Route) {
+	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway()).Routes() })
+	return all
+}
+
+// Gateways lists the Gateways, and what the gateway makes of them.
+func (i *Inspector) Gateways() (all []request.Gateway) {
+	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway()).Gateways() })
+	return all
+}
+
+// Ingresses lists the Ingresses, and what the gateway makes of them.
+func (i *Inspector) Ingresses() (all []request.Ingress) {
+	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway()).Ingresses() })
+	return all
+}

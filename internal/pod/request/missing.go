@@ -150,7 +150,7 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 	key := cluster.Key{Namespace: p.Namespace, Name: p.Name}
 	d.Rule = "route-not-accepted"
 	name := p.Kind + " " + key.String()
-	gateway, exists := x.gatewayOf(p)
+	gateway, exists := x.world.gatewayOf(p)
 	switch {
 	case !exists:
 		d.Why = fmt.Sprintf("its parent %s does not exist", name)
@@ -184,20 +184,20 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 
 // gatewayOf returns the Gateway that a parent is or belongs to, nil if that does not exist, and whether the
 // parent exists.
-func (x *explainer) gatewayOf(p *cluster.ParentRef) (gw *cluster.Frontend, exists bool) {
+func (w *World) gatewayOf(p *cluster.ParentRef) (gw *cluster.Frontend, exists bool) {
 	key := cluster.Key{Namespace: p.Namespace, Name: p.Name}
 	if p.Group != gatewayGroup {
 		return nil, false
 	}
 	if p.Kind == cluster.KindListenerSet.String() {
-		s := cluster.ListenerSets.Get(x.View, key)
+		s := cluster.ListenerSets.Get(w.view, key)
 		if s == nil {
 			return nil, false
 		}
-		return cluster.Gateways.Get(x.View, cluster.Key{Namespace: s.Parent.Namespace, Name: s.Parent.Name}), true
+		return cluster.Gateways.Get(w.view, cluster.Key{Namespace: s.Parent.Namespace, Name: s.Parent.Name}), true
 	}
 	if p.Kind == cluster.KindGateway.String() {
-		gw = cluster.Gateways.Get(x.View, key)
+		gw = cluster.Gateways.Get(w.view, key)
 	}
 	return gw, gw != nil
 }

@@ -99,6 +99,15 @@ func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
 	return rows
 }
 
+// Age returns the age of an object as kubectl prints it. created is its creationTimestamp, in seconds since 1970;
+// 0 without one.
+func Age(created int64, now time.Time) string {
+	if created == 0 {
+		return unknown
+	}
+	return ageText(metav1.Unix(created, 0), now)
+}
+
 func ageText(created metav1.Time, now time.Time) string {
 	if created.IsZero() {
 		return unknown

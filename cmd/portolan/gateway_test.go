@@ -1,0 +1,83 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"portolan.dev/portolan/internal/kube/apitest"
+)
+
+// gatewayAPI returns an API server with a Gateway, a route to a Service and its endpoint.
+func gatewayAPI(t *testing.T) *apitest.Server {
+	t.Helper()
+	api := apitest.New(t)
+	in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
+	class := &gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "portolan"}}
+	class.Spec.ControllerName = "portolan.dev/gateway"
+	gw := &gatewayv1.Gateway{ObjectMeta: in("public")}
+	gw.Spec.GatewayClassName = "portolan"
+	gw.Spec.Listeners = []gatewayv1.Listener{{Name: "http", Port: 80, Protocol: gatewayv1.HTTPProtocolType}}
+	route := &gatewayv1.HTTPRoute{ObjectMeta: in("web")}
+	route.Spec.ParentRefs = []gatewayv1.ParentReference{{Name: "public"}}
+	port := gatewayv1.PortNumber(80)
+	route.Spec.Rules = []gatewayv1.HTTPRouteRule{{BackendRefs: []gatewayv1.HTTPBackendRef{{BackendRef: gatewayv1.BackendRef{
+		BackendObjectReference: gatewayv1.BackendObjectReference{Name: "web", Port: &port},
+	}}}}}
+	name, number := "", int32(8080)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: in("web-1"), AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &number}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.7"}}},
+	}
+	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
+	api.Put(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		&corev1.Service{ObjectMeta: in("web"), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.7", Ports: []corev1.ServicePort{{Port: 80}}}},
+		slice, class, gw, route,
+	)
+	return api
+}
+
+// TestGatewayOfCluster checks that explain and get read the Gateways of a cluster, that one without their
+// CustomResourceDefinitions has none, and that what cannot be read is not said to be missing.
+func TestGatewayOfCluster(t *testing.T) {
+	t.Parallel()
+	explain := []string{"explain", "http://shop.example/"}
+	routes := []string{"get", "routes", "-A"}
+	without := func(s *apitest.Server) {
+		s.Uninstall("gatewayclasses", "gateways", "listenersets", "httproutes", "referencegrants")
+	}
+	for claim, test := range map[string]struct {
+		prepare func(*apitest.Server)
+		args    []string
+		status  int
+		output  string
+	}{
+		"a request":                  {func(*apitest.Server) {}, explain, 0, "served by Service shop/web, port 80\n"},
+		"routes":                     {func(*apitest.Server) {}, routes, 0, "shop        web    *           shop/public   True       1       1/1"},
+		"no Gateway API":             {without, explain, 1, "no Gateway or Ingress is of a class that the gateway serves"},
+		"no rights for Gateways":     {refuse("gateways"), explain, 1, "not known: this command may not read Gateways"},
+		"no rights for Secrets":      {refuse("secrets"), routes, 0, "shop/public   True"},
+		"no Secrets without https":   {refuse("secrets"), explain, 0, "served by Service shop/web, port 80\n"},
+		"no rights for HTTPRoutes":   {refuse("httproutes"), routes, 0, "httproutes"},
+		"no rights for Deployments":  {refuse("deployments"), explain, 0, "GET http://shop.example/\n"},
+		"no routes where none exist": {without, routes, 0, "No resources found"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			api := gatewayAPI(t)
+			test.prepare(api)
+			stdout, stderr, status := command(t, nil, append(test.args, "--kubeconfig", api.Kubeconfig(t))...)
+			if status != test.status || !strings.Contains(stdout+stderr, test.output) {
+				t.Errorf("%q: status %d, stdout %s, stderr %s; want %d and %q", test.args, status, stdout, stderr, test.status, test.output)
+			}
+			if test.status == 0 && strings.Contains(claim, "no Secrets") && stderr != "" {
+				t.Errorf("%q: stderr %s, want none", test.args, stderr)
+			}
+		})
+	}
+}

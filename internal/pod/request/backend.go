@@ -222,11 +222,8 @@ func (x *explainer) cureOf(namespace string, ref *cluster.BackendRef) string {
 	s := x.View.Service(key)
 	switch {
 	case key.Namespace != namespace && !granted:
-		return fmt.Sprintf(
-			"create a ReferenceGrant in namespace %s from HTTPRoutes of namespace %s to Services",
-			key.Namespace,
-			namespace,
-		)
+		const cure = "create a ReferenceGrant in namespace %s from HTTPRoutes of namespace %s to Service %s"
+		return fmt.Sprintf(cure, key.Namespace, namespace, key.Name)
 	case s == nil:
 		if near := x.Linter.SimilarService(key); near != "" {
 			return "write " + near + ", or create the Service"

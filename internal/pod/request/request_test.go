@@ -23,7 +23,7 @@ import (
 )
 
 // base is the cluster of the tests: its classes, namespaces and Services.
-const base = "../../../testdata/gateway/cluster.yaml"
+const base = "testdata/cluster.yaml"
 
 // endpoints are those of Services shop/web and admin/web.
 const endpoints = `
@@ -164,8 +164,8 @@ func TestExplain(t *testing.T) {
 		},
 		"no grant": {
 			all(gateway("gw", http80), route("r", atGW+", rules: [{backendRefs: [{name: web, namespace: admin, port: 80}]}]")), "http://a.test/",
-			"500 from the gateway: no ReferenceGrant in namespace admin allows Service web",
-			[]string{"cure: create a ReferenceGrant in namespace admin from HTTPRoutes of namespace shop to Services"},
+			"500 from the gateway: no ReferenceGrant in namespace admin allows HTTPRoutes of namespace shop to refer to Service web",
+			[]string{"cure: create a ReferenceGrant in namespace admin from HTTPRoutes of namespace shop to Service web"},
 		},
 		"no endpoint": {
 			all(gateway("gw", http80), route("r", atGW+", rules: [{backendRefs: [{name: api, port: 80}]}]")), "http://a.test/",

@@ -46,6 +46,8 @@ func init() {
 		"gateway.limits.bodyRate": func(t *testing.T) {
 			wantEarlier(t, "limits: {bodyGrace: 1s, bodyRate: 1000000000}", upload+strings.Repeat("0", 100_000), "HTTP/1.1 408 ")
 		},
+		"gateway.accessLog":      effectOfAccessLog,
+		"gateway.routeMetrics":   effectOfRouteMetrics,
 		"gateway.drain.listener": effectOfDrainListener,
 		"gateway.drain.shutdown": effectOfDrainShutdown,
 	})
@@ -58,7 +60,27 @@ const upload = "POST /upload HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 1
 type gateway struct {
 	*process
 	dir  string // of the manifests
+	file string // of the configuration
 	addr string
+	out  output // the standard output
+}
+
+// output is what a process has written.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // loopbackAddress returns an address of the loopback interface that other tests do not have.
@@ -74,12 +96,19 @@ func startGateway(t *testing.T, section string, manifests map[string]string) *ga
 	for name, text := range manifests {
 		write(t, filepath.Join(g.dir, name), text)
 	}
-	file := filepath.Join(t.TempDir(), "gateway.yaml")
-	text := fmt.Sprintf("manifests: %q\nadmin: {listen: %q}\ngateway: {listen: [%s]}", g.dir, anyPort, g.addr)
-	write(t, file, configtest.Merge(text, "gateway: {"+section+"}"))
-	g.process = follow(t, exec.Command("portolan", "gateway", "--config", file))
+	g.file = filepath.Join(t.TempDir(), "gateway.yaml")
+	write(t, g.file, g.settings(section))
+	cmd := exec.Command("portolan", "gateway", "--config", g.file)
+	cmd.Stdout = &g.out
+	g.process = follow(t, cmd)
 	g.waitLog("requests are served")
 	return g
+}
+
+// settings returns the configuration with settings of the section gateway.
+func (g *gateway) settings(section string) string {
+	text := fmt.Sprintf("manifests: %q\nadmin: {listen: %q}\ngateway: {listen: [%s]}", g.dir, anyPort, g.addr)
+	return configtest.Merge(text, "gateway: {"+section+"}")
 }
 
 // at returns a port of the gateway.
@@ -281,6 +310,92 @@ func TestGateway(t *testing.T) {
 	moved := startBackend(t, "moved")
 	write(t, filepath.Join(g.dir, "service.yaml"), gatewayService(moved))
 	g.want(8080, "shop.example", "/a", http.StatusOK, "moved /a")
+}
+
+// TestGatewayReloads changes the format of the access log while the gateway runs, and says what needs a restart.
+func TestGatewayReloads(t *testing.T) {
+	t.Parallel()
+	g, _ := startShop(t, "")
+	g.want(8080, "shop.example", "/before", http.StatusOK, "web /before")
+	write(t, g.file, g.settings("accessLog: combined, portOffset: 7000"))
+	g.waitLog("these settings take effect at the next start.*gateway.portOffset")
+	g.waitLog("configuration reloaded")
+	g.want(8080, "shop.example", "/after", http.StatusOK, "web /after")
+	g.wantOutput(`] "GET /after HTTP/1.1" 200 10 "-" "Go-http-client/1.1"`)
+	if text := g.out.String(); strings.Contains(text, "/before") {
+		t.Errorf("the access log has a line from before it was turned on:\n%s", text)
+	}
+}
+
+// wantOutput waits until the standard output has a text.
+func (g *gateway) wantOutput(text string) {
+	g.t.Helper()
+	g.poll(patience, func() error {
+		if got := g.out.String(); !strings.Contains(got, text) {
+			return fmt.Errorf("standard output has no %s:\n%s", text, got)
+		}
+		return nil
+	})
+}
+
+func effectOfAccessLog(t *testing.T) {
+	for format, want := range map[string]string{
+		"json":     `"target":"/a","protocol":"HTTP/1.1","status":200,"sent":6,`,
+		"combined": `] "GET /a HTTP/1.1" 200 6 "-" "Go-http-client/1.1"` + "\n",
+		"off":      "",
+	} {
+		g, _ := startShop(t, "accessLog: "+format)
+		g.want(8080, "shop.example", "/a", http.StatusOK, "web /a")
+		g.send(8080, "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n")
+		if want == "" {
+			if got := g.out.String(); got != "" {
+				t.Errorf("without an access log: %q", got)
+			}
+			continue
+		}
+		g.wantOutput(want)
+		g.wantOutput(map[string]string{"json": `"status":400,"reason":"`, "combined": `] "-" 400 - "-" "-"`}[format])
+	}
+}
+
+// effectOfRouteMetrics has metrics of routes.
+func effectOfRouteMetrics(t *testing.T) {
+	for section, want := range map[string]string{"": "ingress shop/web", "routeMetrics: 0": "other"} {
+		g, _ := startShop(t, section)
+		g.want(8080, "shop.example", "/a", http.StatusOK, "web /a")
+		g.want(8080, "other.example", "/a", http.StatusNotFound, "no route")
+		for _, line := range []string{
+			`portolan_gateway_requests_total{code="200",route="` + want + `"} 1`,
+			`portolan_gateway_requests_total{code="404",route="none"} 1`,
+			`portolan_gateway_request_duration_seconds_count{route="` + want + `"} 1`,
+			`portolan_gateway_own_responses_total{reason="no route"} 1`,
+			"portolan_gateway_attempts_total 1", "portolan_gateway_endpoints 1", "portolan_gateway_upstreams 1",
+			"portolan_gateway_ports 1", "portolan_gateway_ports_unbound 0", "portolan_gateway_endpoints_ejected 0",
+			"portolan_gateway_compile_duration_seconds_count 1", `portolan_budget_used{account="gateway"}`,
+		} {
+			g.awaitAdmin("/metrics", http.StatusOK, "\n"+line)
+		}
+	}
+}
+
+// TestGatewayTable has the table on the admin server.
+func TestGatewayTable(t *testing.T) {
+	t.Parallel()
+	g, _ := startShop(t, "")
+	write(t, filepath.Join(g.dir, "gateway.yaml"), shopGateway("portolan.dev/gateway", 90))
+	g.want(8090, "shop.example", "/", http.StatusOK, "web /")
+	want := fmt.Sprintf(`port 80 of *, bound at %[1]s:8080
+  Ingress, hostname *
+    host shop.example
+      / → ingress shop/web rule 0: weight 1 shop/web:80 with endpoints 1
+port 90 of *, bound at %[1]s:8090
+  gateway shop/shop http, hostname *
+    host *
+      / → httproute shop/web rule 0: weight 1 shop/web:80 with endpoints 1
+`, g.addr)
+	if status, got := g.admin("/debug/gateway"); status != http.StatusOK || got != want {
+		t.Errorf("/debug/gateway: %d\n%s\nwant\n%s", status, got, want)
+	}
 }
 
 // TestGatewayPortTaken serves the other ports while one is taken, says so, and binds it when it is free.

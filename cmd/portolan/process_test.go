@@ -68,7 +68,9 @@ func follow(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, ended: make(chan struct{})}
 	stdout := new(strings.Builder)
-	p.cmd.Stdout = stdout
+	if p.cmd.Stdout == nil {
+		p.cmd.Stdout = stdout
+	}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

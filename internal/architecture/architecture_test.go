@@ -151,6 +151,7 @@ var arrows = []arrow{
 	{"gateway/settings", "config/key", "declares keys"},
 	{"gateway/app", "cluster", "follows the model"},
 	{"gateway/app", "config", "settings of its part"},
+	{"gateway/app", "ops/metrics", "metrics of its part"},
 	{"gateway/app", "support", "binds ports, accounts connections, spaces attempts"},
 
 	{"node/hostnet", "support/nfnetlink", "the number of the last transaction"},

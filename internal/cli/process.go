@@ -38,6 +38,7 @@ import (
 type assembly struct {
 	settings config.Config
 	stdin    io.Reader
+	stdout   io.Writer
 	log      *slog.Logger
 }
 
@@ -138,7 +139,8 @@ func (a assembly) gateway() (*daemon.Config, error) {
 	var src *source.Source
 	gateway, err := gatewayapp.New(gatewayapp.Config{
 		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.RareGC) },
-		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+		Problem:   func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+		AccessLog: a.stdout,
 	})
 	if err != nil {
 		return nil, err
@@ -150,7 +152,10 @@ func (a assembly) gateway() (*daemon.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &daemon.Config{Parts: []daemon.Part{gateway}, Source: src, Dumps: []admin.Dump{modelDump(src)}}, nil
+	table := admin.Dump{
+		Path: gatewayapp.TablePath, ContentType: "text/plain; charset=utf-8", Write: gateway.WriteTable,
+	}
+	return &daemon.Config{Parts: []daemon.Part{gateway}, Source: src, Dumps: []admin.Dump{table, modelDump(src)}}, nil
 }
 
 // kernelParts adds the parts of a node that program its kernel, and the source that they share.
@@ -331,7 +336,9 @@ func (p process) run(cmd *cobra.Command, settings config.Config) error {
 	level := new(slog.LevelVar)
 	log := newLogger(settings.Log, level, cmd.ErrOrStderr())
 	daemon.LimitMemory(log)
-	cfg, err := p.assemble(assembly{settings: settings, stdin: cmd.InOrStdin(), log: log})
+	cfg, err := p.assemble(assembly{
+		settings: settings, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), log: log,
+	})
 	if err != nil {
 		return err
 	}

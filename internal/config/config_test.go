@@ -121,6 +121,7 @@ var defaults = &config.Compiled{
 		Limits: h1.Limits{
 			Head: 16 << 10, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Rate: 240, Grace: 20 * time.Second,
 		},
+		AccessLog: "off", RouteMetrics: 200,
 		DrainListener: 30 * time.Second, DrainShutdown: 25 * time.Second,
 	},
 }
@@ -515,6 +516,8 @@ var refusals = map[string]struct{ text, want string }{
 	"port 0 of Ingresses":            {"gateway: {ingress: {port: 0}}", ":1: gateway.ingress.port: 0 is not between 1 and 65535"},
 	"a gateway of two nodes":         {"gateway: {nodeName: [a, b]}", ":1: gateway.nodeName: a list is not text"},
 	"a trusted client without range": {"gateway: {trustedClients: [192.0.2.1]}", ":1: gateway.trustedClients: \"192.0.2.1\" is not a range such as 192.0.2.0/24"},
+	"a log in XML":                   {"gateway: {accessLog: xml}", ":1: gateway.accessLog: \"xml\" is not off, json or combined"},
+	"series of too many routes":      {"gateway: {routeMetrics: 10001}", ":1: gateway.routeMetrics: 10001 is not between 0 and 10000"},
 	"connections below 0":            {"gateway: {limits: {connections: -1}}", ":1: gateway.limits.connections: -1 is not between 0 and 1000000"},
 	"a head of one octet":            {"gateway: {limits: {head: 1}}", ":1: gateway.limits.head: 1 is not between 1Ki and 1Mi"},
 	"a head that takes an hour":      {"gateway: {limits: {headTimeout: 1h}}", ":1: gateway.limits.headTimeout: 1h0m0s is not between 1s and 10m"},

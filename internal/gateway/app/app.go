@@ -10,7 +10,11 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +22,9 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/gateway/accesslog"
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
 	"portolan.dev/portolan/internal/gateway/settings"
 	"portolan.dev/portolan/internal/gateway/table"
@@ -36,17 +42,20 @@ type Config struct {
 	Problem func(kinds ...cluster.Kind) error
 	// Loaded is called when requests are served by the cluster for the first time.
 	Loaded func()
+	// AccessLog is where the lines of the access log go.
+	AccessLog io.Writer
 }
 
 // Gateway serves requests for Ingresses and HTTPRoutes.
 type Gateway struct {
-	cfg      Config
-	settings settings.Compiled
-	metrics  *gatewayMetrics
-	// endpoints are where upstreams are; the worker changes them.
-	endpoints   *balance.Set[table.Upstream]
+	cfg         Config
+	settings    settings.Compiled
+	metrics     *gatewayMetrics
+	endpoints   *balance.Set[table.Upstream] // where upstreams are; the worker changes them
 	proxy       *proxy.Proxy
 	connections *budget.Account
+	streams     *budget.Account // requests over HTTP/2
+	log         *accesslog.Log
 	sockets     *sockets
 	worker      *worker
 }
@@ -57,39 +66,49 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	made := compiled.Gateway
 	g := &Gateway{
-		cfg: cfg, settings: compiled.Gateway, metrics: newMetrics(), endpoints: new(balance.Set[table.Upstream]),
-		connections: newConnections(compiled.Gateway.Connections),
+		cfg: cfg, settings: made, metrics: newMetrics(made.RouteMetrics), endpoints: new(balance.Set[table.Upstream]),
+		connections: newConnections(made.Connections), streams: newStreams(),
 	}
 	if g.settings.Compile.Node == "" {
 		g.settings.Compile.Node = os.Getenv("NODE_NAME")
 	}
 	// Manifests of many projects have Ingresses and no IngressClass, which is the cluster's.
 	g.settings.Compile.Unclassed = cfg.Settings.Manifests != ""
+	g.log = accesslog.New(accesslog.Config{
+		Out: cfg.AccessLog, Format: accesslog.Format(made.AccessLog), Trusted: made.Trusted, Log: cfg.Log,
+	})
 	g.proxy = proxy.New(proxy.Config{
-		Endpoints: g.endpoints, Trusted: g.settings.Trusted, Log: cfg.Log, Done: g.metrics.done,
+		Endpoints: g.endpoints, Trusted: made.Trusted, Log: cfg.Log,
+		Done: func(r *proxy.Record) {
+			g.metrics.done(r)
+			g.log.Request(r)
+		},
 	})
 	front := tlsfront.Config{Table: g.proxy.Table, Log: cfg.Log}
-	if file := g.settings.Certificate; file != "" {
-		c, err := certfile.Open(file, g.settings.Key, cfg.Log)
+	if file := made.Certificate; file != "" {
+		c, err := certfile.Open(file, made.Key, cfg.Log)
 		if err != nil {
 			return nil, fmt.Errorf("gateway.ingress.certificate: %w", err)
 		}
 		front.Default = c.Get
 	}
 	g.sockets = newSockets(socketsConfig{
-		Listen: g.settings.Listen, PortOffset: g.settings.PortOffset, Limits: g.settings.Limits,
-		Drain: g.settings.DrainListener, Connections: g.connections, Handler: g.proxy.At, TLS: tlsfront.New(front).At,
-		Refused: g.metrics.refused, Log: cfg.Log,
+		Listen: made.Listen, PortOffset: made.PortOffset, Limits: made.Limits, Drain: made.DrainListener,
+		Connections: g.connections, Handler: g.handler, TLS: tlsfront.New(front).At,
+		Refused: g.refused, Log: cfg.Log,
 	})
 	g.worker = newWorker(g)
 	return g, nil
 }
 
-// The share of the memory limit for connections, the memory of one in octets, and the highest number. One
-// with a request has two buffers and a goroutine, and as much towards the endpoint.
+// The shares of the memory limit for connections and for requests over HTTP/2, the memory of one in octets,
+// and the highest numbers. A connection with a request has two buffers and a goroutine, and as much towards
+// the endpoint; so has a request over HTTP/2, of which a connection may have many.
 const (
-	connectionShare = 0.4
+	connectionShare = 0.3
+	streamShare     = 0.2
 	connectionCost  = 32 << 10
 	maxConnections  = 50_000
 )
@@ -102,6 +121,45 @@ func newConnections(set int) *budget.Account {
 		n = budget.Within(connectionShare, connectionCost, maxConnections)
 	}
 	return budget.NewAccount("gateway", budget.Limits{Total: n, PerSource: n})
+}
+
+// newStreams returns the account of all requests over HTTP/2.
+func newStreams() *budget.Account {
+	n := budget.Within(streamShare, connectionCost, maxConnections)
+	return budget.NewAccount("gateway-http2", budget.Limits{Total: n, PerSource: n})
+}
+
+// handler returns what serves the requests that come to a socket.
+func (g *Gateway) handler(at table.Socket) http.Handler {
+	serve := g.proxy.At(at)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.metrics.underWay.Inc()
+		defer g.metrics.underWay.Dec()
+		if r.ProtoMajor >= 2 {
+			peer, _ := netip.ParseAddrPort(r.RemoteAddr) // none is a source, too
+			entry, err := g.streams.TryEnter(peer.Addr(), nil)
+			if err != nil {
+				g.refuseStream(w, r, err)
+				return
+			}
+			defer entry.Leave()
+		}
+		serve.ServeHTTP(w, r)
+	})
+}
+
+// refuseStream answers a request over HTTP/2 that there is no room for.
+func (g *Gateway) refuseStream(w http.ResponseWriter, r *http.Request, err error) {
+	const status = http.StatusServiceUnavailable
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	g.refused(h1.Refusal{Local: local, Remote: r.RemoteAddr, Status: status, Reason: "too many requests over HTTP/2"})
+	http.Error(w, http.StatusText(status)+": "+err.Error(), status)
+}
+
+// refused records a request that was refused.
+func (g *Gateway) refused(r h1.Refusal) {
+	g.metrics.refuse(r)
+	g.log.Refused(r)
 }
 
 // Name returns the part's name.
@@ -132,7 +190,7 @@ func (g *Gateway) Close() {
 // Ready describes what is missing until requests are served as the cluster wants, and which ports cannot
 // be bound.
 func (g *Gateway) Ready() (missing, remarks []string) {
-	if !g.worker.served.Load() {
+	if g.worker.table.Load() == nil {
 		missing = append(missing, "the Ingresses and routes are not known yet")
 		if g.cfg.Problem != nil {
 			if err := g.cfg.Problem(g.Needs()...); err != nil {
@@ -147,10 +205,22 @@ func (g *Gateway) Ready() (missing, remarks []string) {
 }
 
 // Accounts returns the figures of the connections.
-func (g *Gateway) Accounts() []budget.Stats { return []budget.Stats{g.connections.Stats()} }
+func (g *Gateway) Accounts() []budget.Stats {
+	return []budget.Stats{g.connections.Stats(), g.streams.Stats()}
+}
 
 // Metrics returns the collector of the part's metrics.
-func (g *Gateway) Metrics() prometheus.Collector { return g.metrics }
+func (g *Gateway) Metrics() prometheus.Collector { return g }
+
+// Reconfigure applies the settings that can change: the format of the access log.
+func (g *Gateway) Reconfigure(cfg config.Config) error {
+	compiled, err := cfg.Compile()
+	if err != nil {
+		return err
+	}
+	g.log.SetFormat(accesslog.Format(compiled.Gateway.AccessLog))
+	return nil
+}
 
 // Run serves requests, and the present state of the cluster, until ctx is done. Then it closes the ports,
 // lets what is under way end, and returns nil.
@@ -158,6 +228,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	working, stop := context.WithCancel(context.WithoutCancel(ctx)) // endpoints change while requests end
 	group.Go(func() error { return g.worker.run(working) })
+	group.Go(func() error { return g.log.Run(working) })
 	group.Go(func() error {
 		defer stop()
 		<-running.Done()

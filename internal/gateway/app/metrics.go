@@ -8,36 +8,128 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
+
+var (
+	upstreamCount = metrics.Desc("gateway_upstreams", "Ports of Services that rules refer to.")
+	endpointCount = metrics.Desc("gateway_endpoints", "Endpoints of the ports of Services that rules refer to.")
+	ejectedCount  = metrics.Desc(
+		"gateway_endpoints_ejected", "Endpoints that get no requests for a while, as they failed several times in a row.",
+	)
+	socketCount  = metrics.Desc("gateway_ports", "Ports at which requests are to be accepted.")
+	unboundCount = metrics.Desc("gateway_ports_unbound", "Ports that cannot be bound, at one of their addresses or more.")
+	linesDropped = metrics.Desc("gateway_access_log_dropped_total", "Lines of the access log that were dropped.")
+)
+
+// ruleReason is the label of all reasons that rules have.
+const ruleReason = "rule"
 
 // gatewayMetrics are the metrics of a gateway.
 type gatewayMetrics struct {
-	compiles prometheus.Histogram
+	routes   *routesStats
+	reasons  *prometheus.CounterVec
+	refused  *prometheus.CounterVec
+	attempts prometheus.Counter
+	sent     prometheus.Counter
+	underWay prometheus.Gauge
+	// compiles are how long changes took to be served, and delays how old their causes were then.
+	compiles, delays prometheus.Histogram
 }
 
-func newMetrics() *gatewayMetrics {
+func newMetrics(routes int) *gatewayMetrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Name: "portolan_gateway_" + name, Help: help}
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "portolan_gateway_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
+		})
+	}
 	return &gatewayMetrics{
-		compiles: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "portolan_gateway_compile_duration_seconds",
-			Help:    "Time from the notice of a change until requests are served by it.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 9),
+		routes: newRoutesStats(routes),
+		reasons: prometheus.NewCounterVec(counter(
+			"own_responses_total", "Responses that no endpoint gave, by the reason; rule is one that a rule has.",
+		), []string{"reason"}),
+		refused: prometheus.NewCounterVec(counter(
+			"refused_total", "Requests that were refused before a route was looked for, such as malformed ones.",
+		), []string{"reason"}),
+		attempts: prometheus.NewCounter(counter("attempts_total", "Requests to endpoints, also those that are sent again.")),
+		sent:     prometheus.NewCounter(counter("sent_bytes_total", "Size of the bodies sent to clients.")),
+		underWay: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "portolan_gateway_requests_under_way", Help: "Requests that are served now, and upgraded connections.",
 		}),
+		compiles: histogram("compile_duration_seconds", "Time from the notice of a change until requests are served by it."),
+		delays: histogram(
+			"programming_duration_seconds",
+			"Time from what caused a change of endpoints, as its controller noted it, until requests are served by it.",
+		),
 	}
 }
 
 // done records what became of a request.
-func (m *gatewayMetrics) done(*proxy.Record) {}
+func (m *gatewayMetrics) done(r *proxy.Record) {
+	m.routes.count(r)
+	m.attempts.Add(float64(r.Attempts))
+	m.sent.Add(float64(r.Sent))
+	if r.Reason != "" {
+		reason := string(r.Reason)
+		if !proxy.Known(r.Reason) {
+			reason = ruleReason
+		}
+		m.reasons.WithLabelValues(reason).Inc()
+	}
+}
 
-// refused records a request that was refused.
-func (m *gatewayMetrics) refused(h1.Refusal) {}
+// refuse records a request that was refused.
+func (m *gatewayMetrics) refuse(r h1.Refusal) { m.refused.WithLabelValues(r.Reason).Inc() }
 
-// compiled records that changes are served.
-func (m *gatewayMetrics) compiled(took time.Duration, _ *cluster.Changes) {
+// changed records that changes are served. What caused them was noted by the clocks of other machines,
+// which may be ahead.
+func (m *gatewayMetrics) changed(took time.Duration, changes *cluster.Changes) {
 	m.compiles.Observe(took.Seconds())
+	for _, cause := range changes.Objects {
+		if cause != 0 {
+			m.delays.Observe(max(0, time.Since(time.Unix(0, cause)).Seconds()))
+		}
+	}
+}
+
+func (m *gatewayMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.reasons, m.refused, m.attempts, m.sent, m.underWay, m.compiles, m.delays,
+	}
 }
 
 // Describe sends the descriptions of all metrics.
-func (m *gatewayMetrics) Describe(ch chan<- *prometheus.Desc) { m.compiles.Describe(ch) }
+func (g *Gateway) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		routeRequests, routeDuration, upstreamCount, endpointCount, ejectedCount, socketCount, unboundCount, linesDropped,
+	} {
+		ch <- d
+	}
+	for _, c := range g.metrics.collectors() {
+		c.Describe(ch)
+	}
+}
 
 // Collect sends the current metrics.
-func (m *gatewayMetrics) Collect(ch chan<- prometheus.Metric) { m.compiles.Collect(ch) }
+func (g *Gateway) Collect(ch chan<- prometheus.Metric) {
+	g.metrics.routes.collect(ch)
+	for _, c := range g.metrics.collectors() {
+		c.Collect(ch)
+	}
+	pools, all, out := 0, 0, 0
+	for _, pool := range g.endpoints.All() {
+		pools++
+		all += pool.Len()
+		out += pool.Ejected()
+	}
+	metrics.Gauge(ch, upstreamCount, float64(pools))
+	metrics.Gauge(ch, endpointCount, float64(all))
+	metrics.Gauge(ch, ejectedCount, float64(out))
+	open, failing := g.sockets.count()
+	metrics.Gauge(ch, socketCount, float64(open))
+	metrics.Gauge(ch, unboundCount, float64(failing))
+	metrics.Counter(ch, linesDropped, g.log.Dropped())
+}

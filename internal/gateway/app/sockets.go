@@ -270,6 +270,18 @@ func (s *sockets) addresses(at table.Socket) (made []string) {
 	return made
 }
 
+// count returns how many sockets are open, and how many of them are not bound at one of their addresses or more.
+func (s *sockets) count() (open, failing int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sock := range s.open {
+		if len(sock.problems) > 0 {
+			failing++
+		}
+	}
+	return len(s.open), failing
+}
+
 // remove closes the listeners of a socket, and lets what is under way there end.
 func (s *sockets) remove(sock *socket) {
 	for _, l := range sock.listeners {

@@ -35,7 +35,7 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	l.by.mu.Lock()
 	defer l.by.mu.Unlock()
 	if l.by.closed {
-		conn.Close()
+		return c, conn.Close()
 	}
 	l.by.open[c] = struct{}{}
 	return c, nil

@@ -21,8 +21,7 @@ const keepUnused = 10 * time.Second
 type worker struct {
 	*Gateway
 	compiler *compile.Compiler
-	table    *table.Table // that is served; nil before the first
-	served   atomic.Bool
+	table    atomic.Pointer[table.Table] // that is served; nil before the first
 	// unused are upstreams to which no rule refers any more, and when they are removed.
 	unused map[table.Upstream]time.Time
 }
@@ -57,25 +56,40 @@ func (w *worker) run(ctx context.Context) error {
 func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 	began := time.Now()
 	var out compile.Output
-	loaded := w.table != nil
+	var gone []string // Ingresses and routes
+	first := w.table.Load() == nil
+	loaded := !first
 	w.cfg.Store.View(func(v *cluster.View) {
 		if loaded = loaded || v.Loaded(w.Needs()...); !loaded {
 			return
 		}
-		if w.table == nil {
+		if first {
 			changes = cluster.Changes{Everything: true}
 		}
 		out = w.compiler.Apply(v, &changes)
+		gone = goneRoutes(v, &changes)
 	})
 	if !loaded {
 		return
 	}
 	w.serve(ctx, out)
-	w.metrics.compiled(time.Since(began), &changes)
-	if !w.served.Swap(true) {
+	w.metrics.routes.forget(gone)
+	w.metrics.changed(time.Since(began), &changes)
+	if first {
 		w.cfg.Log.Info("requests are served", "took", time.Since(began))
 		w.cfg.Loaded()
 	}
+}
+
+// goneRoutes returns the names of Ingresses and routes that were deleted.
+func goneRoutes(v *cluster.View, changes *cluster.Changes) (gone []string) {
+	for ref := range changes.Objects {
+		if ref.Kind == cluster.KindIngress && cluster.Ingresses.Get(v, ref.Key) == nil ||
+			ref.Kind == cluster.KindHTTPRoute && cluster.HTTPRoutes.Get(v, ref.Key) == nil {
+			gone = append(gone, ref.String())
+		}
+	}
+	return gone
 }
 
 // serve has requests from now on be served by what was compiled: endpoints are there before the rules that
@@ -94,12 +108,12 @@ func (w *worker) serve(ctx context.Context, out compile.Output) {
 	if len(used) > 0 {
 		w.endpoints.Update(used)
 	}
-	if out.Table == w.table {
+	if out.Table == w.table.Load() {
 		return
 	}
-	w.table = out.Table
-	w.proxy.SetTable(w.table)
-	w.sockets.update(ctx, slices.AppendSeq(w.always(), w.table.Sockets()))
+	w.table.Store(out.Table)
+	w.proxy.SetTable(out.Table)
+	w.sockets.update(ctx, slices.AppendSeq(w.always(), out.Table.Sockets()))
 }
 
 // always returns the sockets that are bound with any table: that of Ingresses.

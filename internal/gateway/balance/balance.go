@@ -6,6 +6,7 @@
 package balance
 
 import (
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -126,6 +127,17 @@ func (p *Pool) Has(e *Endpoint) bool { return slices.Contains(*p.endpoints.Load(
 // Len returns how many endpoints there are.
 func (p *Pool) Len() int { return len(*p.endpoints.Load()) }
 
+// Ejected returns how many endpoints are ejected.
+func (p *Pool) Ejected() (n int) {
+	now := time.Now().UnixNano()
+	for _, e := range *p.endpoints.Load() {
+		if e.until.Load() > now {
+			n++
+		}
+	}
+	return n
+}
+
 // Pick chooses an endpoint for a request, which must be ended with Done. Those that were tried are
 // chosen only if there are no others, and so are those that are ejected. It is nil if there is none.
 func (p *Pool) Pick(tried ...*Endpoint) *Endpoint {
@@ -216,6 +228,14 @@ func (s *Set[Upstream]) Pool(of Upstream) *Pool {
 		return (*pools)[of]
 	}
 	return nil
+}
+
+// All yields the Pools of all upstreams, in no order.
+func (s *Set[Upstream]) All() iter.Seq2[Upstream, *Pool] {
+	if pools := s.pools.Load(); pools != nil {
+		return maps.All(*pools)
+	}
+	return func(func(Upstream, *Pool) bool) {}
 }
 
 // Update gives upstreams other addresses; nil removes one.

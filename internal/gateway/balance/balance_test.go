@@ -1,6 +1,7 @@
 package balance_test
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"testing"
@@ -178,9 +179,15 @@ func TestEject(t *testing.T) {
 			t.Errorf("with one of four ejected, the second gets requests: %t, the third: %t; want false, true",
 				gets(all[1]), gets(all[2]))
 		}
+		if n := p.Ejected(); n != 2 {
+			t.Errorf("%d are ejected, want 2", n)
+		}
 		time.Sleep(5 * time.Second)
 		if !gets(all[0]) {
 			t.Error("ejected for longer than 5 s")
+		}
+		if n := p.Ejected(); n != 0 {
+			t.Errorf("%d are ejected after 5 s, want none", n)
 		}
 		fail(all[0], 5)
 		time.Sleep(9 * time.Second)
@@ -210,7 +217,7 @@ func TestAllEjected(t *testing.T) {
 func TestSet(t *testing.T) {
 	t.Parallel()
 	var s balance.Set[string]
-	if s.Pool("a") != nil {
+	if s.Pool("a") != nil || len(maps.Collect(s.All())) > 0 {
 		t.Error("an empty Set has a Pool")
 	}
 	s.Update(map[string][]netip.AddrPort{"a": addresses(1), "b": {}})
@@ -218,6 +225,9 @@ func TestSet(t *testing.T) {
 	s.Update(map[string][]netip.AddrPort{"a": addresses(2), "b": nil, "c": addresses(3)})
 	if s.Pool("a") != a || a.Len() != 2 || s.Pool("b") != nil || s.Pool("c").Len() != 3 {
 		t.Errorf("after an update, a has %d, b is %v, c has %d", a.Len(), s.Pool("b"), s.Pool("c").Len())
+	}
+	if all := maps.Collect(s.All()); len(all) != 2 || all["a"] != a {
+		t.Errorf("All yields %v, want a and c", all)
 	}
 }
 

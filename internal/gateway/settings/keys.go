@@ -37,6 +37,12 @@ var Keys = key.Table{
 	{Path: "gateway.trustedClients", Restart: []key.Condition{key.Always},
 		Description: "The ranges of clients whose `X-Forwarded-For`, `-Proto` and `-Host` are passed on, such as load " +
 			"balancers. Those of others are replaced."},
+	{Path: "gateway.accessLog", Values: []string{"off", "json", "combined"},
+		Description: "A line for each request on standard output: `json`, which says what the gateway did with it and " +
+			"why, or `combined`, as web servers write it. See gateway.md."},
+	{Path: "gateway.routeMetrics", Min: "0", Max: "10000", Restart: []key.Condition{key.Always},
+		Description: "The highest number of Ingresses and routes that have series of their own in metrics; others share those " +
+			"with the label `route=\"other\"`."},
 	{Path: "gateway.limits",
 		Description: "What clients can make the gateway hold."},
 	{Path: "gateway.limits.connections", Min: "0", Max: "1000000", Restart: []key.Condition{key.Always},

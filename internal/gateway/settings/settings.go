@@ -32,8 +32,11 @@ type Gateway struct {
 	NodeName      string   `yaml:"nodeName"`
 	// TrustedClients are ranges of clients whose X-Forwarded fields are passed on.
 	TrustedClients []string `yaml:"trustedClients"`
-	Limits         Limits   `yaml:"limits"`
-	Drain          Drain    `yaml:"drain"`
+	AccessLog      string   `yaml:"accessLog"`
+	// RouteMetrics is how many routes have series of their own.
+	RouteMetrics int    `yaml:"routeMetrics"`
+	Limits       Limits `yaml:"limits"`
+	Drain        Drain  `yaml:"drain"`
 }
 
 // Ingress is the section of Ingresses.
@@ -65,12 +68,13 @@ type Drain struct {
 // Default returns the section of a file that lacks it.
 func Default() Gateway {
 	return Gateway{
-		Listen:     []string{"127.0.0.1"},
-		PortOffset: 8000,
-		Controller: GatewayController,
-		Ingress:    Ingress{Controller: IngressController, Port: 80, TLSPort: 443},
-
+		Listen:        []string{"127.0.0.1"},
+		PortOffset:    8000,
+		Controller:    GatewayController,
+		Ingress:       Ingress{Controller: IngressController, Port: 80, TLSPort: 443},
 		PoolByDefault: true,
+		AccessLog:     "off",
+		RouteMetrics:  200,
 		Limits: Limits{
 			Head: 16 << 10, HeadTimeout: key.Duration(10 * time.Second), IdleTimeout: key.Duration(2 * time.Minute),
 			BodyRate: 240, BodyGrace: key.Duration(20 * time.Second),
@@ -88,7 +92,10 @@ type Compiled struct {
 	// Certificate and Key are the files of the certificate for hosts that have none; empty without one.
 	Certificate, Key string
 	Trusted          []netip.Prefix
-	Limits           h1.Limits
+	// AccessLog is the format of lines; RouteMetrics is how many routes have series of their own.
+	AccessLog    string
+	RouteMetrics int
+	Limits       h1.Limits
 	// Connections is the highest number of connections; 0 is as many as the memory limit allows.
 	Connections int
 	// DrainListener and DrainShutdown are how long requests may go on at a listener that was removed, and when
@@ -101,6 +108,7 @@ type Compiled struct {
 func (g *Gateway) Compile() (Compiled, error) {
 	made := Compiled{
 		PortOffset: uint16(g.PortOffset), Connections: g.Limits.Connections,
+		AccessLog: g.AccessLog, RouteMetrics: g.RouteMetrics,
 		Limits: h1.Limits{
 			Head: int(g.Limits.Head), HeadTimeout: time.Duration(g.Limits.HeadTimeout),
 			IdleTimeout: time.Duration(g.Limits.IdleTimeout), Rate: g.Limits.BodyRate,

@@ -88,6 +88,7 @@
 - gateway.poolByDefault
 - gateway.nodeName
 - gateway.trustedClients
+- gateway.routeMetrics
 - gateway.limits.connections
 - gateway.limits.head
 - gateway.limits.headTimeout
@@ -206,6 +207,7 @@
 - gateway.poolByDefault
 - gateway.nodeName
 - gateway.trustedClients
+- gateway.routeMetrics
 - gateway.limits.connections
 - gateway.limits.head
 - gateway.limits.headTimeout

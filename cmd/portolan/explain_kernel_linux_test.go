@@ -97,7 +97,7 @@ func TestExplainPolicyKernel(t *testing.T) {
 		return fmt.Sprintf("portolan explain %s --to %s --config %s %s; echo status $?", from, to, config, args)
 	}
 	remove := "nft delete element inet portolan-policy $(nft list table inet portolan-policy | " +
-		"grep -o 'pods-[0-9a-f]*-4' | head -1) '{ 10.244.1.2 }'; "
+		"grep -o 'pods-[a-z2-7]*-4' | head -1) '{ 10.244.1.2 }'; "
 	const agrees, dropped = "    kernel: agrees\n", "it drops the packet: no rule of shop/db allows it"
 	// In this order.
 	for _, c := range []struct {

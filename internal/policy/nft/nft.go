@@ -17,8 +17,8 @@
 //			ip saddr @ranges-4 goto unknown-out  # an address for Pods that no Pod has
 //		}
 //		chain ingress { ip daddr vmap @ingress-4 … }
-//		chain out-91cc… { tcp dport 5432 ip daddr @pods-03be…-4 return; … log …; counter drop }
-//		chain in-5f2a…  { tcp dport 80 ip saddr @pods-77d1…-4 accept; … log …; counter drop }
+//		chain out-91cc… { tcp dport 5432 ip daddr @pods-kz5mq3ba-4 return; … log …; counter drop }
+//		chain in-5f2a…  { tcp dport 80 ip saddr @pods-ap3xn6ts-4 accept; … log …; counter drop }
 //	}
 //
 // What a chain for egress allows returns to the base chain. The source of each packet of a Pod's device is

@@ -5,7 +5,7 @@
 //	Ruleset
 //	  Pods    10.244.1.7 ──► chains "in-5f2a…", "out-91cc…"   the node's Pods; "" accepts all
 //	  Chains  in-5f2a…: Rules in order, the first that matches decides
-//	  Sets    pods-03be…: 10.244.1.9, 10.244.2.14             the peers that Rules name
+//	  Sets    pods-kz5mq3ba: 10.244.1.9, 10.244.2.14          the peers that Rules name
 //
 // A packet is judged at its destination's address and port after translation, and at its source's
 // address before it is masqueraded. It needs the egress of a Pod of the node that sends it, and the

@@ -155,7 +155,10 @@ func (a assembly) gateway() (*daemon.Config, error) {
 	table := admin.Dump{
 		Path: gatewayapp.TablePath, ContentType: "text/plain; charset=utf-8", Write: gateway.WriteTable,
 	}
-	return &daemon.Config{Parts: []daemon.Part{gateway}, Source: src, Dumps: []admin.Dump{table, modelDump(src)}}, nil
+	return &daemon.Config{
+		Program: "portolan gateway", Parts: []daemon.Part{gateway}, Source: src,
+		Dumps: []admin.Dump{table, modelDump(src)},
+	}, nil
 }
 
 // kernelParts adds the parts of a node that program its kernel, and the source that they share.

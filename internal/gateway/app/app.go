@@ -174,8 +174,12 @@ func (g *Gateway) Needs() []cluster.Kind {
 	}
 }
 
-// Bind binds the port of Ingresses, at which requests are answered with 503 until the cluster is known.
+// Bind binds the port of Ingresses, at which requests are answered with 503 until the cluster is known, unless
+// another process serves them until then.
 func (g *Gateway) Bind(ctx context.Context) (serving []any, err error) {
+	if g.inherit(ctx) {
+		return nil, nil
+	}
 	at := table.Socket{Port: g.settings.Compile.IngressPort}
 	g.sockets.update(ctx, []table.Socket{at})
 	return []any{"http", g.sockets.addresses(at)}, nil
@@ -229,6 +233,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx)) // endpoints change while requests end
 	group.Go(func() error { return g.worker.run(working) })
 	group.Go(func() error { return g.log.Run(working) })
+	group.Go(func() error {
+		g.offer(running)
+		return nil
+	})
 	group.Go(func() error {
 		defer stop()
 		<-running.Done()

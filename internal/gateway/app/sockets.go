@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,6 +50,8 @@ type sockets struct {
 	mu       sync.Mutex
 	open     map[table.Socket]*socket
 	draining bool // no more are opened
+	// inherited are listeners of the process before this one that no socket has yet, by address.
+	inherited map[string]*net.TCPListener
 	// ending are those that were removed and still have connections.
 	ending sync.WaitGroup
 }
@@ -59,10 +62,16 @@ type socket struct {
 	server *h1.Server
 	conns  *tracked
 	// listeners are those of the addresses; nil for one that cannot be bound.
-	listeners map[netip.Addr]net.Listener
+	listeners map[netip.Addr]*bound
 	problems  map[netip.Addr]error
 	backoff   retry.Backoff
 	next      time.Time // when those that cannot be bound are tried again; zero for never
+}
+
+// bound is a listener of a socket.
+type bound struct {
+	net.Listener
+	tcp *net.TCPListener // without what the socket adds to it
 }
 
 func newSockets(cfg socketsConfig) *sockets {
@@ -94,7 +103,7 @@ func (s *sockets) update(ctx context.Context, want []table.Socket) {
 func (s *sockets) newSocket(at table.Socket) *socket {
 	handler := s.cfg.Handler(at)
 	return &socket{
-		at: at, conns: newTracked(), listeners: make(map[netip.Addr]net.Listener), problems: make(map[netip.Addr]error),
+		at: at, conns: newTracked(), listeners: make(map[netip.Addr]*bound), problems: make(map[netip.Addr]error),
 		server: &h1.Server{
 			Handler: handler, Limits: s.cfg.Limits, Connections: s.cfg.Connections, HTTP2: s.newHTTP2(handler),
 			TLS: s.cfg.TLS(at), Refused: s.cfg.Refused, Log: s.cfg.Log,
@@ -147,8 +156,9 @@ func (s *sockets) bind(ctx context.Context, sock *socket) {
 			s.cfg.Log.Info("a port is bound", "address", l.Addr())
 			delete(sock.problems, addr)
 		}
+		tcp, _ := l.(*net.TCPListener)
 		l = sock.conns.listener(l)
-		sock.listeners[addr] = l
+		sock.listeners[addr] = &bound{l, tcp}
 		go func() { _ = sock.server.Serve(l) }() // ends when the listener is closed
 	}
 	if len(sock.problems) > 0 {
@@ -164,20 +174,32 @@ func (s *sockets) failed(sock *socket, addr netip.Addr, err error) {
 	sock.problems[addr] = err
 }
 
-// listen binds an address of a socket. The zero addr is all addresses.
-func (s *sockets) listen(ctx context.Context, at table.Socket, addr netip.Addr) (l net.Listener, err error) {
+// address returns where a socket is bound. The zero addr is all addresses.
+func (s *sockets) address(at table.Socket, addr netip.Addr) (string, error) {
 	host := ""
 	if addr.IsValid() {
 		host = addr.String()
 	}
 	number := int(at.Port) + int(s.cfg.PortOffset)
 	if number > math.MaxUint16 {
-		return nil, fmt.Errorf("listen on port %d: with gateway.portOffset it is above 65535", at.Port)
+		return "", fmt.Errorf("listen on port %d: with gateway.portOffset it is above 65535", at.Port)
 	}
-	address := net.JoinHostPort(host, fmt.Sprint(number))
+	return net.JoinHostPort(host, strconv.Itoa(number)), nil
+}
+
+// listen binds an address of a socket, or has the listener of the process before.
+func (s *sockets) listen(ctx context.Context, at table.Socket, addr netip.Addr) (l net.Listener, err error) {
+	address, err := s.address(at, addr)
+	if err != nil {
+		return nil, err
+	}
+	if l := s.inherited[address]; l != nil {
+		delete(s.inherited, address)
+		return l, nil
+	}
 	err = bind.Privileged(func() error {
 		l, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if errors.Is(err, syscall.EADDRINUSE) && s.ours(number) {
+		if errors.Is(err, syscall.EADDRINUSE) && s.ours(at.Port+s.cfg.PortOffset) {
 			// One of them is at all addresses. The kernel prefers the one that is not.
 			l, err = (&net.ListenConfig{Control: bind.SharePort}).Listen(ctx, "tcp", address)
 		} else if err == nil {
@@ -195,10 +217,10 @@ func (s *sockets) listen(ctx context.Context, at table.Socket, addr netip.Addr) 
 }
 
 // ours reports whether a listener of ours has the port.
-func (s *sockets) ours(number int) bool {
+func (s *sockets) ours(number uint16) bool {
 	for _, sock := range s.open {
 		for _, l := range sock.listeners {
-			if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil && int(at.Port()) == number {
+			if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil && at.Port() == number {
 				return true
 			}
 		}
@@ -316,6 +338,7 @@ func (s *sockets) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining = true
+	s.dropInherited()
 	for _, sock := range s.open {
 		sock.server.Close()
 		for _, l := range sock.listeners {

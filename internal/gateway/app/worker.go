@@ -22,13 +22,15 @@ type worker struct {
 	*Gateway
 	compiler *compile.Compiler
 	table    atomic.Pointer[table.Table] // that is served; nil before the first
+	serves   chan struct{}               // closed when there is a table
 	// unused are upstreams to which no rule refers any more, and when they are removed.
 	unused map[table.Upstream]time.Time
 }
 
 func newWorker(g *Gateway) *worker {
 	return &worker{
-		Gateway: g, compiler: compile.NewCompiler(g.settings.Compile), unused: make(map[table.Upstream]time.Time),
+		Gateway: g, compiler: compile.NewCompiler(g.settings.Compile), serves: make(chan struct{}),
+		unused: make(map[table.Upstream]time.Time),
 	}
 }
 
@@ -76,6 +78,8 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 	w.metrics.routes.forget(gone)
 	w.metrics.changed(time.Since(began), &changes)
 	if first {
+		w.sockets.forgetInherited()
+		close(w.serves)
 		w.cfg.Log.Info("requests are served", "took", time.Since(began))
 		w.cfg.Loaded()
 	}

@@ -66,4 +66,8 @@ var Keys = key.Table{
 	{Path: "gateway.drain.shutdown", Min: "0s", Max: "24h", Restart: []key.Condition{key.Always},
 		Description: "After the signal to stop, and `lameduck`: then requests and upgraded connections, such as WebSockets, " +
 			"are broken off. `terminationGracePeriodSeconds` of a Pod must be longer than both."},
+	{Path: "gateway.handover", Restart: []key.Condition{key.Always},
+		Description: "The path of a socket at which a process that replaces this one on the same host takes over its ports, " +
+			"so that no connection is refused meanwhile; empty turns it off. The directory must be one that only the " +
+			"gateway can write to."},
 }

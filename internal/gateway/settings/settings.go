@@ -37,6 +37,8 @@ type Gateway struct {
 	RouteMetrics int    `yaml:"routeMetrics"`
 	Limits       Limits `yaml:"limits"`
 	Drain        Drain  `yaml:"drain"`
+	// Handover is the path of a socket at which the next process gets the listeners; empty without one.
+	Handover string `yaml:"handover"`
 }
 
 // Ingress is the section of Ingresses.
@@ -101,13 +103,15 @@ type Compiled struct {
 	// DrainListener and DrainShutdown are how long requests may go on at a listener that was removed, and when
 	// the process stops.
 	DrainListener, DrainShutdown time.Duration
+	// Handover is the path of the socket at which the next process gets the listeners; empty without one.
+	Handover string
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of the packages
 // that use it. Its error is a *key.Error.
 func (g *Gateway) Compile() (Compiled, error) {
 	made := Compiled{
-		PortOffset: uint16(g.PortOffset), Connections: g.Limits.Connections,
+		PortOffset: uint16(g.PortOffset), Connections: g.Limits.Connections, Handover: g.Handover,
 		AccessLog: g.AccessLog, RouteMetrics: g.RouteMetrics,
 		Limits: h1.Limits{
 			Head: int(g.Limits.Head), HeadTimeout: time.Duration(g.Limits.HeadTimeout),

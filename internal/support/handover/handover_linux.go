@@ -134,15 +134,15 @@ func send(conn *net.UnixConn, sockets []Socket) error {
 	var names []string
 	var fds []int
 	for _, s := range sockets {
-		f, err := s.Listener.File() // a duplicate, so that the listener may be closed meanwhile
+		fd, err := duplicate(s.Listener) // so that the listener may be closed meanwhile
 		if errors.Is(err, net.ErrClosed) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		names, fds = append(names, s.Name), append(fds, int(f.Fd()))
+		defer unix.Close(fd)
+		names, fds = append(names, s.Name), append(fds, fd)
 	}
 	if len(names) == 0 {
 		return nil
@@ -156,6 +156,17 @@ func send(conn *net.UnixConn, sockets []Socket) error {
 	}
 	_, _, err = conn.WriteMsgUnix(text, syscall.UnixRights(fds...), nil)
 	return err
+}
+
+// duplicate returns a duplicate of a listener's descriptor. That of File would be a blocking one, and with it
+// the listener, since the flag is the socket's.
+func duplicate(l *net.TCPListener) (dup int, err error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	ctrlErr := raw.Control(func(fd uintptr) { dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	return dup, errors.Join(ctrlErr, err)
 }
 
 // Take returns the listeners, by name, that another process offers at a path; none if there is no such

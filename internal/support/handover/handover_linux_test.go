@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func listen(t *testing.T) *net.TCPListener {
@@ -78,6 +80,26 @@ func TestQueuedConnection(t *testing.T) {
 	server.Close()
 	if _, err := net.Dial("tcp", l.Addr().String()); err != nil {
 		t.Errorf("dial after the first process closed its socket: %v", err)
+	}
+}
+
+// TestStaysNonblocking: a listener that was passed on can be closed while it accepts.
+func TestStaysNonblocking(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "socket")
+	l := listen(t)
+	offer(t, path, Socket{"http", l})
+	take(t, path)
+	raw, err := l.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+			t.Errorf("flags %#o, %v, want O_NONBLOCK", flags, err)
+		}
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -129,9 +129,8 @@ func (p *Pool) Len() int { return len(*p.endpoints.Load()) }
 
 // Ejected returns how many endpoints are ejected.
 func (p *Pool) Ejected() (n int) {
-	now := time.Now().UnixNano()
 	for _, e := range *p.endpoints.Load() {
-		if e.until.Load() > now {
+		if e.ejected() {
 			n++
 		}
 	}

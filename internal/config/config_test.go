@@ -526,6 +526,7 @@ var refusals = map[string]struct{ text, want string }{
 	"no grace for bodies":            {"gateway: {limits: {bodyGrace: 0s}}", ":1: gateway.limits.bodyGrace: 0s is not between 1s and 24h"},
 	"a listener that stays for days": {"gateway: {drain: {listener: 48h}}", ":1: gateway.drain.listener: 48h0m0s is not between 0s and 24h"},
 	"an end after days":              {"gateway: {drain: {shutdown: 48h}}", ":1: gateway.drain.shutdown: 48h0m0s is not between 0s and 24h"},
+	"a handover somewhere":           {"gateway: {handover: run/handover}", ":1: gateway.handover: \"run/handover\" is not an absolute path"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -88,6 +89,7 @@ func TestStreams(t *testing.T) {
 func newTestSockets(t *testing.T, offset uint16, listen ...netip.Addr) *sockets {
 	t.Helper()
 	s := newSockets(socketsConfig{
+		TLS:    func(table.Socket) func() *tls.Config { return nil },
 		Listen: listen, PortOffset: offset, Connections: budget.NewAccount("test", budget.Limits{Total: 100, PerSource: 100}),
 		Handler: func(at table.Socket) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, at.Addr.String()) })

@@ -4,6 +4,7 @@ package settings
 
 import (
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -141,6 +142,9 @@ func (g *Gateway) Compile() (Compiled, error) {
 			return made, key.ItemErrorf("gateway.trustedClients", i, "%q is not a range such as 192.0.2.0/24", text)
 		}
 		made.Trusted = append(made.Trusted, prefix.Masked())
+	}
+	if g.Handover != "" && !filepath.IsAbs(g.Handover) {
+		return made, key.Errorf("gateway.handover", "%q is not an absolute path", g.Handover)
 	}
 	if err := g.compileListen(&made); err != nil {
 		return made, err

@@ -188,17 +188,20 @@ func (c *Compiler) certifyAll(v *cluster.View, d *dirty) {
 				c.certificates.of[l.name()] = before
 			}
 		}
-		c.certifyHolder(v, ref, d)
+		c.certifyHolder(v, ref, d, func(*listener) bool { return true })
 	}
 }
 
-// certifyHolder finds the certificates of the listeners of a Gateway or ListenerSet.
-func (c *Compiler) certifyHolder(v *cluster.View, of cluster.Ref, d *dirty) {
+// certifyHolder finds the certificates of some listeners of a Gateway or ListenerSet.
+func (c *Compiler) certifyHolder(v *cluster.View, of cluster.Ref, d *dirty, some func(*listener) bool) {
 	h := c.gateways.holders[of]
 	if h == nil {
 		return
 	}
 	for _, l := range h.listeners {
+		if !some(l) {
+			continue
+		}
 		if !l.terminates() {
 			delete(c.certificates.of, l.name())
 			continue
@@ -219,11 +222,14 @@ func (c *Compiler) secretChanged(v *cluster.View, ref cluster.Ref, d *dirty) {
 	if cluster.Secrets.Get(v, ref.Key) == nil {
 		delete(c.certificates.pairs, ref.Key)
 	}
+	refers := func(l *listener) bool {
+		return l.refers(func(r *cluster.ObjectRef) bool { return r.Namespace == ref.Key.Namespace && r.Name == ref.Key.Name })
+	}
 	for _, gw := range cluster.GatewaysByReference.Get(v, ref) {
-		c.certifyHolder(v, gw.Ref(), d)
+		c.certifyHolder(v, gw.Ref(), d, refers)
 	}
 	for _, set := range cluster.ListenerSetsByReference.Get(v, ref) {
-		c.certifyHolder(v, set.Ref(), d)
+		c.certifyHolder(v, set.Ref(), d, refers)
 	}
 	for _, i := range cluster.IngressesByReference.Get(v, ref) {
 		d.ingresses[i.Key] = struct{}{}
@@ -232,30 +238,35 @@ func (c *Compiler) secretChanged(v *cluster.View, ref cluster.Ref, d *dirty) {
 
 // grantChanged finds the certificates of listeners that refer to a namespace from others.
 func (c *Compiler) grantChanged(v *cluster.View, namespace string, d *dirty) {
-	for ref, h := range c.gateways.holders {
-		if ref.Key.Namespace != namespace && slices.ContainsFunc(h.listeners, func(l *listener) bool {
-			return l.refersTo(namespace)
-		}) {
-			c.certifyHolder(v, ref, d)
+	for of := range c.gateways.holders {
+		if of.Key.Namespace != namespace {
+			c.certifyHolder(v, of, d, func(l *listener) bool {
+				return l.refers(func(r *cluster.ObjectRef) bool { return r.Namespace == namespace })
+			})
 		}
 	}
 }
 
-// refersTo reports whether a certificate of a listener is in a namespace.
-func (l *listener) refersTo(namespace string) bool {
-	return l.terminates() && l.spec.TLS != nil &&
-		slices.ContainsFunc(l.spec.TLS.Certificates, func(r cluster.ObjectRef) bool { return r.Namespace == namespace })
+// refers reports whether a listener refers to some certificate.
+func (l *listener) refers(some func(*cluster.ObjectRef) bool) bool {
+	if !l.terminates() || l.spec.TLS == nil {
+		return false
+	}
+	for i := range l.spec.TLS.Certificates {
+		if some(&l.spec.TLS.Certificates[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // secretsRead finds the certificates of what waits for Secrets that are not read.
 func (c *Compiler) secretsRead(v *cluster.View, d *dirty) {
-	for ref, h := range c.gateways.holders {
-		if slices.ContainsFunc(h.listeners, func(l *listener) bool {
-			of := c.certificates.of[l.name()]
-			return of != nil && of.unread
-		}) {
-			c.certifyHolder(v, ref, d)
-		}
+	for of := range c.gateways.holders {
+		c.certifyHolder(v, of, d, func(l *listener) bool {
+			has := c.certificates.of[l.name()]
+			return has != nil && has.unread
+		})
 	}
 	for key, i := range c.ingresses {
 		if i.unread {

@@ -22,7 +22,9 @@ type listener struct {
 	owner   cluster.Ref
 	gateway cluster.Key
 	spec    *cluster.Listener
-	sockets []table.Socket
+	// fullName has the owner, too.
+	fullName string
+	sockets  []table.Socket
 	// kinds are those of routes that it takes.
 	kinds []cluster.GroupKind
 	// conditions are Accepted, Conflicted and ResolvedRefs.
@@ -31,7 +33,7 @@ type listener struct {
 }
 
 // name returns the listener's name, for people.
-func (l *listener) name() string { return l.owner.String() + " " + l.spec.Name }
+func (l *listener) name() string { return l.fullName }
 
 // holder is a Gateway or ListenerSet with listeners.
 type holder struct {
@@ -133,7 +135,10 @@ func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend, at *assig
 // add adds listeners.
 func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
 	for i := range specs {
-		l := &listener{owner: h.ref, gateway: gateway, spec: &specs[i], valid: h.accepted.Status == "True"}
+		l := &listener{
+			owner: h.ref, gateway: gateway, spec: &specs[i], fullName: h.ref.String() + " " + specs[i].Name,
+			valid: h.accepted.Status == "True",
+		}
 		for _, a := range h.at.addrs {
 			l.sockets = append(l.sockets, table.Socket{Addr: a, Port: l.spec.Port})
 		}

@@ -205,13 +205,14 @@ func (n *names[V]) set(hostname string, v V) {
 	m, key := n.slot(hostname)
 	if v == none {
 		delete(*m, key)
-	} else {
-		if *m == nil {
-			*m = make(map[string]V)
-		}
-		(*m)[key] = v
+		n.belowAny = slices.ContainsFunc(n.below[:], func(m map[string]V) bool { return len(m) > 0 })
+		return
 	}
-	n.belowAny = slices.ContainsFunc(n.below[:], func(m map[string]V) bool { return len(m) > 0 })
+	if *m == nil {
+		*m = make(map[string]V)
+	}
+	(*m)[key] = v
+	n.belowAny = n.belowAny || key != hostname
 }
 
 // with returns a copy with other values for some hostnames.

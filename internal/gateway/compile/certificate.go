@@ -165,6 +165,9 @@ func kindText(ref *cluster.ObjectRef) string {
 	return ref.Kind + " of group " + ref.Group
 }
 
+// lacking reports whether a listener that needs certificates has none; one that needs none is nil.
+func (c *certified) lacking() bool { return c != nil && len(c.certificates) == 0 }
+
 // lack keeps the first reason why a reference does not lead to a key pair.
 func (c *certified) lack(reason, format string, args ...any) {
 	if c.refs == nil {
@@ -209,7 +212,8 @@ func (c *Compiler) certifyHolder(v *cluster.View, of cluster.Ref, d *dirty, some
 		made := c.certificates.certify(v, l)
 		was := c.certificates.of[l.name()]
 		if was == nil || !slices.Equal(was.certificates, made.certificates) {
-			d.listeners[l.name()], d.verdicts[of] = struct{}{}, struct{}{}
+			d.listeners[l.name()] = struct{}{}
+			d.holders(of, h, h)
 		} else if !reflect.DeepEqual(was.refs, made.refs) {
 			d.verdicts[of] = struct{}{}
 		}

@@ -181,7 +181,7 @@ func TestStatusesCompileNothing(t *testing.T) {
 }
 
 // TestConflictsOfListenerSets: a listener that a Gateway, or an older ListenerSet, has is not accepted, and a
-// ListenerSet is if it has any other. The Gateway counts those that are.
+// ListenerSet is if it has any other that can be served. The Gateway counts those that are.
 func TestConflictsOfListenerSets(t *testing.T) {
 	t.Parallel()
 	listener := func(name string) cluster.Listener {
@@ -198,6 +198,8 @@ func TestConflictsOfListenerSets(t *testing.T) {
 		return made
 	}
 	tcp, alone := set("tcp", 4, "t"), set("tcp-alone", 5, "t")
+	https := set("https", 6, "s")
+	https.Listeners[0].Protocol, https.Listeners[0].Port = cluster.HTTPSProtocol, 443
 	tcp.Listeners[0].Protocol, alone.Listeners[0].Protocol, alone.Listeners[0].Port = "TCP", "TCP", 1000
 	c, _ := compileAll(newStore(
 		&cluster.GatewayClass{Name: "ours", Controller: testConfig.GatewayController}, &cluster.Namespace{Name: "a"},
@@ -205,7 +207,7 @@ func TestConflictsOfListenerSets(t *testing.T) {
 			Class: "ours", Listeners: []cluster.Listener{listener("x")},
 			ListenerSets: cluster.AllowedNamespaces{From: cluster.FromSame},
 		}},
-		set("one", 1, "x", "y"), set("two", 2, "y", "z"), set("three", 3, "x"), tcp, alone,
+		set("one", 1, "x", "y"), set("two", 2, "y", "z"), set("three", 3, "x"), tcp, alone, https,
 	))
 	verdicts := c.Verdicts()
 	if got := verdicts.Gateways[cluster.Key{Namespace: "a", Name: "g"}].ListenerSets; got != 2 {
@@ -216,7 +218,8 @@ func TestConflictsOfListenerSets(t *testing.T) {
 			"y Accepted True Accepted, Conflicted False NoConflicts at 1",
 		"two": "Accepted True ListenersNotValid; y Accepted False HostnameConflict, Conflicted True HostnameConflict at 0; " +
 			"z Accepted True Accepted, Conflicted False NoConflicts at 1",
-		"tcp": "Accepted False ListenersNotValid; t Accepted False ProtocolConflict, Conflicted True ProtocolConflict at 0",
+		"tcp":   "Accepted False ListenersNotValid; t Accepted False ProtocolConflict, Conflicted True ProtocolConflict at 0",
+		"https": "Accepted False ListenersNotValid; s Accepted True Accepted, Conflicted False NoConflicts at 0",
 		"tcp-alone": "Accepted False ListenersNotValid; " +
 			"t Accepted False UnsupportedProtocol, Conflicted False NoConflicts at 0",
 		"three": "Accepted False ListenersNotValid; x Accepted False HostnameConflict, Conflicted True HostnameConflict at 0",

@@ -50,8 +50,8 @@ type holder struct {
 type gateways struct {
 	classes map[cluster.Key]ClassVerdict
 	holders map[cluster.Ref]*holder
-	// sets are how many ListenerSets each Gateway has accepted.
-	sets    map[cluster.Key]int32
+	// sets are the ListenerSets of each Gateway.
+	sets    map[cluster.Key][]*holder
 	serving []*listener // those that are valid
 }
 
@@ -59,7 +59,7 @@ type gateways struct {
 func (c *Config) compileGateways(v *cluster.View) gateways {
 	g := gateways{
 		classes: make(map[cluster.Key]ClassVerdict), holders: make(map[cluster.Ref]*holder),
-		sets: make(map[cluster.Key]int32),
+		sets: make(map[cluster.Key][]*holder),
 	}
 	for class := range cluster.GatewayClasses.All(v) {
 		if class.Controller == c.GatewayController {
@@ -82,8 +82,8 @@ func (c *Config) compileGateways(v *cluster.View) gateways {
 	findOverlaps(order)
 	for _, h := range order {
 		g.holders[h.ref] = h
-		if h.ref.Kind == cluster.KindListenerSet && h.acceptance().Status == "True" {
-			g.sets[h.gateway]++
+		if h.ref.Kind == cluster.KindListenerSet {
+			g.sets[h.gateway] = append(g.sets[h.gateway], h)
 		}
 		for _, l := range h.listeners {
 			if l.valid {
@@ -264,7 +264,7 @@ func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
 // its certificates.
 func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *GatewayVerdict {
 	made := &GatewayVerdict{
-		Conditions: []cluster.Condition{h.acceptance()}, Addresses: h.at.addrs, Unprogrammed: h.at.problem,
+		Conditions: []cluster.Condition{h.acceptance(of)}, Addresses: h.at.addrs, Unprogrammed: h.at.problem,
 	}
 	some := false // is programmed
 	for _, l := range h.listeners {
@@ -280,11 +280,12 @@ func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *G
 }
 
 // acceptance returns the condition Accepted. What is acceptable itself is accepted as long as one of its
-// listeners is (GatewayReasonListenersNotValid).
-func (h *holder) acceptance() cluster.Condition {
+// listeners is (GatewayReasonListenersNotValid). To a ListenerSet, one that lacks its certificates does not count
+// (conformance, ListenerSetReferenceGrant); a Gateway's is accepted without (GatewayWithAttachedRoutes).
+func (h *holder) acceptance(of map[string]*certified) cluster.Condition {
 	var valid, invalid []string
 	for _, l := range h.listeners {
-		if l.valid {
+		if l.valid && (h.ref.Kind == cluster.KindGateway || !of[l.name()].lacking()) {
 			valid = append(valid, l.spec.Name)
 		} else {
 			invalid = append(invalid, l.spec.Name)
@@ -312,7 +313,7 @@ func (l *listener) verdict(of *certified) ListenerVerdict {
 		made.Unprogrammed = new(no(programmed, "Pending", "the Gateway has no address"))
 	}
 	if of != nil {
-		if len(of.certificates) == 0 {
+		if of.lacking() {
 			invalid("the listener has no certificate")
 		}
 		for i, c := range made.Conditions {

@@ -97,7 +97,11 @@ func (c *Compiler) Gateway(ref cluster.Ref) *GatewayVerdict {
 	}
 	verdict := h.verdict(c.attached, c.certificates.of)
 	if ref.Kind == cluster.KindGateway {
-		verdict.ListenerSets = c.gateways.sets[ref.Key]
+		for _, set := range c.gateways.sets[ref.Key] {
+			if set.acceptance(c.certificates.of).Status == "True" {
+				verdict.ListenerSets++
+			}
+		}
 	}
 	return verdict
 }

@@ -2,7 +2,7 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-policy conformance-policy-api conformance-proxy evidence-policy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-policy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ check: ## vet and the tests without the race detector
 
 attack: ## each attack for 30 seconds, with what the server used; as root; docs/security.md
 	cd test/attack && go test -count=1 -v -time 30s -timeout 30m .
+
+conformance-gateway: ## the conformance tests of the Gateway API, about 5 minutes, as root; docs/gateway-conformance.md
+	cd test/conformance && go test -count=1 -timeout 1h . -record $(CONFORMANCEFLAGS)
 
 conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 10 minutes, as root; docs/policy-e2e.md
 	cd test/upstream && go run ./cmd/conformance -area policies $(CONFORMANCEFLAGS)

@@ -3,8 +3,10 @@
 package world
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +20,8 @@ import (
 // Class is the name of the GatewayClass that the gateway serves.
 const Class = "portolan"
 
-// The addresses of Gateways: each one gets its own from the pool. A Gateway may ask for Usable; Unusable is of no pool.
+// The range of addresses of Gateways, each of which gets its own. A Gateway may ask for Usable; Unusable is not in the
+// pool.
 const (
 	pool     = "10.1.0.0/24"
 	Usable   = "10.1.0.200"
@@ -26,13 +29,28 @@ const (
 )
 
 // configuration is that of the gateway. Ports are those of the listeners, and so privileged.
-const configuration = `
+var configuration = `
 gateway:
   portOffset: 0
-  pool: ["` + pool + `"]
+  pool: [` + addresses() + `]
 admin:
   listen: 127.0.0.1:9153
 `
+
+// poolSize is more than Gateways exist at once.
+const poolSize = 60
+
+// addresses returns those of the pool, as a list in YAML. The usable one comes last, so that no Gateway has it that
+// does not ask for it.
+func addresses() string {
+	var all []string
+	addr := netip.MustParsePrefix(pool).Addr()
+	for range poolSize {
+		addr = addr.Next()
+		all = append(all, addr.String())
+	}
+	return strings.Join(append(all, Usable), ", ")
+}
 
 // StartGateway starts `portolan gateway` and creates its GatewayClass. It ends with the test, and if that failed, the
 // end of its log is shown.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -52,7 +53,9 @@ func changeResponse(h http.Header, x *exchange) {
 	if x.Rule.CORS != nil {
 		allowOrigin(h, x.Request.Header.Get("Origin"), x.Rule.CORS)
 	}
-	change(h, x.backend.Response)
+	if x.backend != nil { // which a redirect has not
+		change(h, x.backend.Response)
+	}
 	change(h, x.Rule.Response)
 }
 
@@ -90,17 +93,46 @@ func allowOrigin(h http.Header, origin string, c *table.CORS) bool {
 	if c.Credentials {
 		h.Set("Access-Control-Allow-Credentials", "true")
 	}
-	if len(c.Expose) > 0 {
-		h.Set("Access-Control-Expose-Headers", strings.Join(c.Expose, ", "))
+	h.Del("Access-Control-Expose-Headers")
+	if exposed := strings.Join(exposed(h, c), ", "); exposed != "" {
+		h.Set("Access-Control-Expose-Headers", exposed)
 	}
 	return true
 }
 
-// matchesOrigin reports whether an origin is one that is allowed: "*" is all, and "*." at the beginning
-// of the host stands for labels.
-func matchesOrigin(allowed, origin string) bool {
-	if before, after, wild := strings.Cut(allowed, "*"); wild {
-		return len(origin) > len(before)+len(after) && strings.HasPrefix(origin, before) && strings.HasSuffix(origin, after)
+// exposed returns the names of the fields that a client may read. With credentials "*" would be a name of one
+// (HTTPCORSFilter.exposeHeaders), so that all of the head are listed in its place.
+func exposed(h http.Header, c *table.CORS) []string {
+	if !c.Credentials || !slices.Contains(c.Expose, "*") {
+		return c.Expose
 	}
-	return strings.EqualFold(allowed, origin)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(h)), func(name string) bool {
+		return strings.HasPrefix(name, "Access-Control-")
+	})
+}
+
+// matchesOrigin reports whether an origin is one that is allowed: "*" is all, and "*" at the beginning
+// of the host stands for labels. Without a port an origin has that of its scheme (HTTPCORSFilter.allowOrigins).
+func matchesOrigin(allowed, origin string) bool {
+	if allowed == "*" {
+		return true
+	}
+	allowed, origin = withoutPort(allowed), withoutPort(origin)
+	before, after, wild := strings.Cut(allowed, "*")
+	if !wild {
+		return strings.EqualFold(allowed, origin)
+	}
+	labels, ok := strings.CutPrefix(origin, before)
+	labels, also := strings.CutSuffix(labels, after)
+	return ok && also && labels != "" && !strings.Contains(labels, ":")
+}
+
+// withoutPort returns an origin without the port if that is the one that its scheme has anyway.
+func withoutPort(origin string) string {
+	scheme, rest, _ := strings.Cut(origin, "://")
+	port := ":443"
+	if scheme == "http" {
+		port = ":80"
+	}
+	return scheme + "://" + strings.TrimSuffix(rest, port)
 }

@@ -262,6 +262,7 @@ func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 	if rule.Redirect != nil {
 		x.Reason = Redirected
 		w.Header().Set("Location", location(r, x, rule.Redirect))
+		changeResponse(w.Header(), x)
 		w.WriteHeader(rule.Redirect.Status)
 		return
 	}

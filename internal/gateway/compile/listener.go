@@ -160,14 +160,21 @@ func (l *listener) judge() {
 	}
 	l.valid = l.valid && acceptance.Status == "True"
 	if len(l.spec.Kinds) > 0 {
-		known := l.kinds
+		known, unknown := l.kinds, []string(nil)
 		l.kinds = nil
 		for _, k := range l.spec.Kinds {
-			if slices.Contains(known, k) {
+			switch {
+			case slices.Contains(known, k):
 				l.kinds = append(l.kinds, k)
-			} else {
-				refs = no(resolvedRefs, "InvalidRouteKinds", fmt.Sprintf("routes of kind %s are not supported", k.Kind))
+			case k.Group == gatewayGroup:
+				unknown = append(unknown, k.Kind)
+			default:
+				unknown = append(unknown, k.Kind+" of group "+k.Group)
 			}
+		}
+		if unknown != nil {
+			message := fmt.Sprintf("kinds of routes that are not supported: %s", strings.Join(unknown, ", "))
+			refs = no(resolvedRefs, "InvalidRouteKinds", message)
 		}
 	}
 	l.conditions = []cluster.Condition{acceptance, refs}

@@ -306,6 +306,8 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	switch {
 	case s.ExternalName != "":
 		return fail("BackendNotFound", "Service %s is of type ExternalName, which is not supported", key)
+	case ref.Port == 0:
+		return fail("BackendNotFound", "the backend Service %s has no port in the route", key)
 	case i < 0:
 		return fail("BackendNotFound", "Service %s has no TCP port %d", key, ref.Port)
 	case !spoken(s, i):

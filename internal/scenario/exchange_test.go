@@ -132,9 +132,9 @@ func (e *exchange) parse(line string) (err error) {
 type gatewayProxy struct {
 	t       *testing.T
 	client  *http.Transport
-	records chan proxy.Record
 	mu      sync.Mutex
-	got     map[string][]gotten // by exchange
+	got     map[string][]gotten     // by exchange
+	reasons map[string]table.Reason // why the gateway answered itself, by exchange
 }
 
 // gotten is what an endpoint got.
@@ -146,7 +146,7 @@ type gotten struct {
 // exchange has a proxy serve the exchanges of a scenario.
 func (r *gatewayRun) exchange(t *testing.T, all []exchange) {
 	t.Helper()
-	g := &gatewayProxy{t: t, records: make(chan proxy.Record, 1), got: make(map[string][]gotten)}
+	g := &gatewayProxy{t: t, got: make(map[string][]gotten), reasons: make(map[string]table.Reason)}
 	addrs := make(map[table.Upstream][]netip.AddrPort)
 	for up, compiled := range r.endpoints {
 		if addrs[up] = []netip.AddrPort{}; len(compiled) > 0 {
@@ -155,7 +155,11 @@ func (r *gatewayRun) exchange(t *testing.T, all []exchange) {
 	}
 	pools := new(balance.Set[table.Upstream])
 	pools.Update(addrs)
-	p := proxy.New(proxy.Config{Endpoints: pools, Done: func(r *proxy.Record) { g.records <- *r }})
+	p := proxy.New(proxy.Config{Endpoints: pools, Done: func(r *proxy.Record) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.reasons[r.Request.Header.Get("Exchange")] = r.Reason
+	}})
 	p.SetTable(r.table)
 	t.Cleanup(p.Close)
 	g.client = g.dialing(p)
@@ -233,8 +237,8 @@ func (g *gatewayProxy) endpoint(name string) netip.AddrPort {
 	return netip.MustParseAddrPort(s.Listener.Addr().String())
 }
 
-// send sends the request of an exchange, and returns the response and its Record.
-func (g *gatewayProxy) send(e *exchange) (*http.Response, *proxy.Record) {
+// send sends the request of an exchange, and returns the response.
+func (g *gatewayProxy) send(e *exchange) *http.Response {
 	g.t.Helper()
 	r, err := http.NewRequestWithContext(g.t.Context(), e.method, e.url.String(), nil)
 	if err != nil {
@@ -257,38 +261,55 @@ func (g *gatewayProxy) send(e *exchange) (*http.Response, *proxy.Record) {
 	if err = cmp.Or(err, res.Body.Close()); err != nil {
 		g.t.Errorf("%s %s: %v", e.method, e.url, err)
 	}
-	record := <-g.records
-	return res, &record
+	return res
 }
 
-// await returns what endpoints got of an exchange, as soon as that is n requests or a minute is over: the copies of
-// mirrored ones may come after the response.
-func (g *gatewayProxy) await(e *exchange, n int) []gotten {
+// await waits until a condition holds, or a minute is over: what the gateway does may come after the response, such as
+// the copies of mirrored requests.
+func (g *gatewayProxy) await(condition func() bool) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		g.mu.Lock()
-		all := slices.Clone(g.got[e.name])
+		holds := condition()
 		g.mu.Unlock()
-		if len(all) >= n || time.Now().After(end) {
-			return all
+		if holds || time.Now().After(end) {
+			return
 		}
 	}
+}
+
+// gotten waits until endpoints got n requests of an exchange, and returns what they got.
+func (g *gatewayProxy) gotten(e *exchange, n int) []gotten {
+	g.await(func() bool { return len(g.got[e.name]) >= n })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.got[e.name])
+}
+
+// reason waits for the reason of an exchange, and returns it.
+func (g *gatewayProxy) reason(e *exchange) string {
+	g.await(func() bool { return g.reasons[e.name] != "" })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return string(g.reasons[e.name])
 }
 
 // check sends a request, and compares what came of it.
 func (g *gatewayProxy) check(e *exchange) {
 	g.t.Helper()
-	res, record := g.send(e)
+	res := g.send(e)
 	call := fmt.Sprintf("%s %s %q", e.method, e.url, e.fields)
 	if got := strconv.Itoa(res.StatusCode); got != e.status[0].of {
-		g.t.Errorf("%s: status %s (%s), want %s", call, got, record.Reason, e.status[0].of)
+		g.t.Errorf("%s: status %s, want %s", call, got, e.status[0].of)
 	}
-	if e.reason != "" && string(record.Reason) != e.reason {
-		g.t.Errorf("%s: answered because %s, want %s", call, record.Reason, e.reason)
+	if e.reason != "" {
+		if got := g.reason(e); got != e.reason {
+			g.t.Errorf("%s: answered because %s, want %s", call, got, e.reason)
+		}
 	}
 	for _, wrong := range wrongFields(res.Header, e.want) {
 		g.t.Errorf("%s: the client gets %s", call, wrong)
 	}
-	all := g.await(e, len(e.gets))
+	all := g.gotten(e, len(e.gets))
 	for _, want := range e.gets {
 		i := slices.IndexFunc(all, func(of gotten) bool { return of.upstream == want.of })
 		if i < 0 {
@@ -329,7 +350,7 @@ func (g *gatewayProxy) checkShares(e *exchange) {
 	g.t.Helper()
 	statuses := make(map[string]int)
 	for range e.times {
-		res, _ := g.send(e)
+		res := g.send(e)
 		statuses[strconv.Itoa(res.StatusCode)]++
 	}
 	least, deviations := 0, func(s share) (want, off float64) {
@@ -341,7 +362,7 @@ func (g *gatewayProxy) checkShares(e *exchange) {
 		least += int(want - off)
 	}
 	upstreams := make(map[string]int)
-	for _, of := range g.await(e, least) {
+	for _, of := range g.gotten(e, least) {
 		upstreams[of.upstream]++
 	}
 	compare := func(got map[string]int, s share) {

@@ -25,6 +25,7 @@ import (
 	kubeapp "portolan.dev/portolan/internal/kube/app"
 	"portolan.dev/portolan/internal/kube/daemonset"
 	"portolan.dev/portolan/internal/kube/events"
+	"portolan.dev/portolan/internal/kube/gatewaystatus"
 	"portolan.dev/portolan/internal/kube/source"
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
@@ -137,11 +138,15 @@ func (a assembly) proxy() (*daemon.Config, error) {
 func (a assembly) gateway() (*daemon.Config, error) {
 	store := cluster.NewStore()
 	var src *source.Source
-	gateway, err := gatewayapp.New(gatewayapp.Config{
+	cfg := gatewayapp.Config{
 		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.RareGC) },
 		Problem:   func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
 		AccessLog: a.stdout,
-	})
+	}
+	if err := a.addStatuses(&cfg); err != nil {
+		return nil, err
+	}
+	gateway, err := gatewayapp.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +164,20 @@ func (a assembly) gateway() (*daemon.Config, error) {
 		Program: "portolan gateway", Parts: []daemon.Part{gateway}, Source: src,
 		Dumps: []admin.Dump{table, modelDump(src)},
 	}, nil
+}
+
+// addStatuses has the gateway write statuses, if it reads an API.
+func (a assembly) addStatuses(cfg *gatewayapp.Config) (err error) {
+	compiled, err := a.settings.Compile()
+	if err != nil || a.settings.Manifests != "" {
+		return err
+	}
+	client := a.client()
+	cfg.Statuses = gatewaystatus.New(a.settings.Gateway.Controller, client)
+	cfg.Bundles = gatewaystatus.NewBundles(client, a.log).Follow
+	gateway := &compiled.Gateway
+	cfg.Lead, err = gatewaystatus.Lead(client, gateway.LeaseNamespace, gateway.LeaseName, a.log)
+	return err
 }
 
 // kernelParts adds the parts of a node that program its kernel, and the source that they share.
@@ -268,7 +287,12 @@ func (a assembly) warnOwners() func(context.Context, proxyapp.Warning) error {
 		return nil
 	}
 	writer := events.New("portolan.dev/proxy", a.client())
-	return func(ctx context.Context, w proxyapp.Warning) error { return writer.Warn(ctx, events.Event(w)) }
+	return func(ctx context.Context, w proxyapp.Warning) error {
+		return writer.Warn(ctx, events.Event{
+			Object: cluster.Ref{Kind: cluster.KindService, Key: w.Service}, Node: w.Node,
+			Reason: w.Reason, Action: w.Action, Note: w.Note,
+		})
+	}
 }
 
 // webhook returns the process of `portolan webhook`.

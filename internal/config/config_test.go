@@ -121,7 +121,7 @@ var defaults = &config.Compiled{
 		Limits: h1.Limits{
 			Head: 16 << 10, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Rate: 240, Grace: 20 * time.Second,
 		},
-		AccessLog: "off", RouteMetrics: 200,
+		AccessLog: "off", RouteMetrics: 200, LeaseNamespace: "kube-system", LeaseName: "portolan-gateway",
 		DrainListener: 30 * time.Second, DrainShutdown: 25 * time.Second,
 	},
 }
@@ -526,6 +526,10 @@ var refusals = map[string]struct{ text, want string }{
 	"no grace for bodies":            {"gateway: {limits: {bodyGrace: 0s}}", ":1: gateway.limits.bodyGrace: 0s is not between 1s and 24h"},
 	"a listener that stays for days": {"gateway: {drain: {listener: 48h}}", ":1: gateway.drain.listener: 48h0m0s is not between 0s and 24h"},
 	"an end after days":              {"gateway: {drain: {shutdown: 48h}}", ":1: gateway.drain.shutdown: 48h0m0s is not between 0s and 24h"},
+	"a Lease without a namespace":    {"gateway: {lease: own}", ":1: gateway.lease: \"own\" is not namespace/name"},
+	"a Service without a namespace":  {"gateway: {publish: {service: own}}", ":1: gateway.publish.service: \"own\" is not namespace/name"},
+	"an address with a port":         {"gateway: {publish: {addresses: ['192.0.2.1:80']}}", ":1: gateway.publish.addresses: \"192.0.2.1:80\" is neither an IP address nor a hostname"},
+	"a Node by name":                 {"gateway: {publish: {node: n1}}", ":1: gateway.publish.node: \"n1\" is not true or false"},
 	"a handover somewhere":           {"gateway: {handover: run/handover}", ":1: gateway.handover: \"run/handover\" is not an absolute path"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},

@@ -27,6 +27,7 @@ import (
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
 	"portolan.dev/portolan/internal/gateway/settings"
+	"portolan.dev/portolan/internal/gateway/status"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/gateway/tlsfront"
 	"portolan.dev/portolan/internal/support/budget"
@@ -44,6 +45,10 @@ type Config struct {
 	Loaded func()
 	// AccessLog is where the lines of the access log go.
 	AccessLog io.Writer
+	// Statuses writes to the API; nil without one. Lead and Bundles are as in status.Config.
+	Statuses status.Writer
+	Lead     func(ctx context.Context, work func(context.Context) error) error
+	Bundles  func(ctx context.Context, set func(status.Bundle)) error
 }
 
 // Gateway serves requests for Ingresses and HTTPRoutes.
@@ -57,6 +62,7 @@ type Gateway struct {
 	streams     *budget.Account // requests over HTTP/2
 	log         *accesslog.Log
 	sockets     *sockets
+	reporter    *status.Reporter // nil without an API
 	worker      *worker
 }
 
@@ -99,8 +105,23 @@ func New(cfg Config) (*Gateway, error) {
 		Connections: g.connections, Handler: g.handler, TLS: tlsfront.New(front).At,
 		Refused: g.refused, Log: cfg.Log,
 	})
+	if cfg.Statuses != nil {
+		g.reporter = g.newReporter()
+	}
 	g.worker = newWorker(g)
 	return g, nil
+}
+
+// newReporter returns what writes the statuses.
+func (g *Gateway) newReporter() *status.Reporter {
+	publish := g.settings.Publish
+	if g.settings.PublishNode {
+		publish.Node = g.settings.Compile.Node
+	}
+	return status.New(status.Config{
+		Controller: g.settings.Compile.GatewayController, Publish: publish, Writer: g.cfg.Statuses, Lead: g.cfg.Lead,
+		Bundles: g.cfg.Bundles, Wrote: g.metrics.wrote, Log: g.cfg.Log,
+	})
 }
 
 // The shares of the memory limit for connections and for requests over HTTP/2, the memory of one in octets,
@@ -233,6 +254,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx)) // endpoints change while requests end
 	group.Go(func() error { return g.worker.run(working) })
 	group.Go(func() error { return g.log.Run(working) })
+	if g.reporter != nil {
+		group.Go(func() error { return g.reporter.Run(running) })
+	}
 	group.Go(func() error {
 		g.offer(running)
 		return nil

@@ -8,6 +8,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
+	"portolan.dev/portolan/internal/gateway/status"
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
@@ -20,6 +21,8 @@ var (
 	socketCount  = metrics.Desc("gateway_ports", "Ports at which requests are to be accepted.")
 	unboundCount = metrics.Desc("gateway_ports_unbound", "Ports that cannot be bound, at one of their addresses or more.")
 	linesDropped = metrics.Desc("gateway_access_log_dropped_total", "Lines of the access log that were dropped.")
+	waitingCount = metrics.Desc("gateway_statuses_waiting", "Objects whose status is to be written, by the gateway that leads.")
+	leading      = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
 )
 
 // ruleReason is the label of all reasons that rules have.
@@ -30,6 +33,7 @@ type gatewayMetrics struct {
 	routes   *routesStats
 	reasons  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
+	writes   *prometheus.CounterVec // of statuses
 	attempts prometheus.Counter
 	sent     prometheus.Counter
 	underWay prometheus.Gauge
@@ -54,6 +58,9 @@ func newMetrics(routes int) *gatewayMetrics {
 		refused: prometheus.NewCounterVec(counter(
 			"refused_total", "Requests that were refused before a route was looked for, such as malformed ones.",
 		), []string{"reason"}),
+		writes: prometheus.NewCounterVec(counter(
+			"status_writes_total", "Attempts to write statuses; unneeded if the API had that status already.",
+		), []string{"kind", "result"}),
 		attempts: prometheus.NewCounter(counter("attempts_total", "Requests to endpoints, also those that are sent again.")),
 		sent:     prometheus.NewCounter(counter("sent_bytes_total", "Size of the bodies sent to clients.")),
 		underWay: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -84,6 +91,11 @@ func (m *gatewayMetrics) done(r *proxy.Record) {
 // refuse records a request that was refused.
 func (m *gatewayMetrics) refuse(r h1.Refusal) { m.refused.WithLabelValues(r.Reason).Inc() }
 
+// wrote records an attempt to write a status.
+func (m *gatewayMetrics) wrote(k cluster.Kind, r status.Result) {
+	m.writes.WithLabelValues(k.String(), string(r)).Inc()
+}
+
 // changed records that changes are served. What caused them was noted by the clocks of other machines,
 // which may be ahead.
 func (m *gatewayMetrics) changed(took time.Duration, changes *cluster.Changes) {
@@ -97,7 +109,7 @@ func (m *gatewayMetrics) changed(took time.Duration, changes *cluster.Changes) {
 
 func (m *gatewayMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.reasons, m.refused, m.attempts, m.sent, m.underWay, m.compiles, m.delays,
+		m.reasons, m.refused, m.writes, m.attempts, m.sent, m.underWay, m.compiles, m.delays,
 	}
 }
 
@@ -105,6 +117,7 @@ func (m *gatewayMetrics) collectors() []prometheus.Collector {
 func (g *Gateway) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		routeRequests, routeDuration, upstreamCount, endpointCount, ejectedCount, socketCount, unboundCount, linesDropped,
+		waitingCount, leading,
 	} {
 		ch <- d
 	}
@@ -132,4 +145,8 @@ func (g *Gateway) Collect(ch chan<- prometheus.Metric) {
 	metrics.Gauge(ch, socketCount, float64(open))
 	metrics.Gauge(ch, unboundCount, float64(failing))
 	metrics.Counter(ch, linesDropped, g.log.Dropped())
+	if g.reporter != nil {
+		metrics.Gauge(ch, waitingCount, float64(g.reporter.Waiting()))
+		metrics.Gauge(ch, leading, metrics.Truth(g.reporter.Leading()))
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
+	"portolan.dev/portolan/internal/gateway/status"
 	"portolan.dev/portolan/internal/gateway/table"
 )
 
@@ -48,6 +49,7 @@ func (w *worker) run(ctx context.Context) error {
 			w.follow(ctx, feed.Pending())
 		case <-wake.C:
 			w.sockets.retry(ctx)
+			w.reportSockets()
 		}
 		w.removeUnused()
 		wake.Reset(w.pause())
@@ -58,6 +60,7 @@ func (w *worker) run(ctx context.Context) error {
 func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 	began := time.Now()
 	var out compile.Output
+	var reported status.Batch
 	var gone []string // Ingresses and routes
 	first := w.table.Load() == nil
 	loaded := !first
@@ -69,12 +72,18 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 			changes = cluster.Changes{Everything: true}
 		}
 		out = w.compiler.Apply(v, &changes)
+		if w.reporter != nil {
+			reported = w.reporter.Look(v, w.compiler, out.Changed)
+		}
 		gone = goneRoutes(v, &changes)
 	})
 	if !loaded {
 		return
 	}
 	w.serve(ctx, out)
+	if w.reporter != nil {
+		w.reporter.Report(reported, w.sockets.errors())
+	}
 	w.metrics.routes.forget(gone)
 	w.metrics.changed(time.Since(began), &changes)
 	if first {
@@ -82,6 +91,13 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 		close(w.serves)
 		w.cfg.Log.Info("requests are served", "took", time.Since(began))
 		w.cfg.Loaded()
+	}
+}
+
+// reportSockets has statuses say which sockets are bound.
+func (w *worker) reportSockets() {
+	if w.reporter != nil && w.table.Load() != nil {
+		w.reporter.Bound(w.sockets.errors())
 	}
 }
 

@@ -70,4 +70,15 @@ var Keys = key.Table{
 		Description: "The path of a socket at which a process that replaces this one on the same host takes over its ports, " +
 			"so that no connection is refused meanwhile; empty turns it off. The directory must be one that only the " +
 			"gateway can write to."},
+	{Path: "gateway.publish",
+		Description: "The addresses in the statuses of Ingresses, and of Gateways without one of the pool, with the Kubernetes " +
+			"API. The first of these that is set counts."},
+	{Path: "gateway.publish.service", Restart: []key.Condition{key.Always},
+		Description: "The Service of type LoadBalancer that leads to the gateway, as `namespace/name`: its addresses and names."},
+	{Path: "gateway.publish.addresses", Restart: []key.Condition{key.Always},
+		Description: "IP addresses and hostnames."},
+	{Path: "gateway.publish.node", Restart: []key.Condition{key.Always},
+		Description: "The internal addresses of the Node, see `nodeName`."},
+	{Path: "gateway.lease", Restart: []key.Condition{key.Always},
+		Description: "The Lease by which one of several gateways is elected, which alone writes statuses, as `namespace/name`."},
 }

@@ -6,11 +6,13 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/gateway/h1"
+	"portolan.dev/portolan/internal/gateway/status"
 )
 
 // The controllers of classes, unless others are set.
@@ -39,7 +41,10 @@ type Gateway struct {
 	Limits       Limits `yaml:"limits"`
 	Drain        Drain  `yaml:"drain"`
 	// Handover is the path of a socket at which the next process gets the listeners; empty without one.
-	Handover string `yaml:"handover"`
+	Handover string  `yaml:"handover"`
+	Publish  Publish `yaml:"publish"`
+	// Lease is the Lease by which one of several gateways writes statuses, as namespace/name.
+	Lease string `yaml:"lease"`
 }
 
 // Ingress is the section of Ingresses.
@@ -50,6 +55,13 @@ type Ingress struct {
 	// Certificate and Key are PEM files. They are read again when they change.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
+}
+
+// Publish is the section of the addresses in statuses. The first that is set counts.
+type Publish struct {
+	Service   string   `yaml:"service"` // namespace/name
+	Addresses []string `yaml:"addresses"`
+	Node      bool     `yaml:"node"`
 }
 
 // Limits is the section of what clients can make the gateway hold.
@@ -78,6 +90,7 @@ func Default() Gateway {
 		PoolByDefault: true,
 		AccessLog:     "off",
 		RouteMetrics:  200,
+		Lease:         "kube-system/portolan-gateway",
 		Limits: Limits{
 			Head: 16 << 10, HeadTimeout: key.Duration(10 * time.Second), IdleTimeout: key.Duration(2 * time.Minute),
 			BodyRate: 240, BodyGrace: key.Duration(20 * time.Second),
@@ -106,6 +119,11 @@ type Compiled struct {
 	DrainListener, DrainShutdown time.Duration
 	// Handover is the path of the socket at which the next process gets the listeners; empty without one.
 	Handover string
+	// Publish lacks the name of the Node, whose addresses are published if PublishNode.
+	Publish     status.Publish
+	PublishNode bool
+	// LeaseNamespace and LeaseName are the Lease by which one of several gateways writes statuses.
+	LeaseNamespace, LeaseName string
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of the packages
@@ -146,6 +164,9 @@ func (g *Gateway) Compile() (Compiled, error) {
 	if g.Handover != "" && !filepath.IsAbs(g.Handover) {
 		return made, key.Errorf("gateway.handover", "%q is not an absolute path", g.Handover)
 	}
+	if err := g.compileStatus(&made); err != nil {
+		return made, err
+	}
 	if err := g.compileListen(&made); err != nil {
 		return made, err
 	}
@@ -165,6 +186,32 @@ func (i *Ingress) check(offset int) error {
 		return key.Errorf("gateway.ingress.key", "a certificate needs its key; give both")
 	}
 	return nil
+}
+
+// compileStatus checks what the statuses need.
+func (g *Gateway) compileStatus(made *Compiled) error {
+	var ok bool
+	if made.LeaseNamespace, made.LeaseName, ok = cutName(g.Lease); !ok {
+		return key.Errorf("gateway.lease", "%q is not namespace/name", g.Lease)
+	}
+	if text := g.Publish.Service; text != "" {
+		if made.Publish.Service.Namespace, made.Publish.Service.Name, ok = cutName(text); !ok {
+			return key.Errorf("gateway.publish.service", "%q is not namespace/name", text)
+		}
+	}
+	for i, text := range g.Publish.Addresses {
+		if _, err := netip.ParseAddr(text); err != nil && (text == "" || strings.ContainsAny(text, ":/ ")) {
+			return key.ItemErrorf("gateway.publish.addresses", i, "%q is neither an IP address nor a hostname", text)
+		}
+	}
+	made.Publish.Addresses, made.PublishNode = g.Publish.Addresses, g.Publish.Node
+	return nil
+}
+
+// cutName cuts namespace/name.
+func cutName(text string) (namespace, name string, ok bool) {
+	namespace, name, ok = strings.Cut(text, "/")
+	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, "/")
 }
 
 func (g *Gateway) compilePool(made *Compiled) error {

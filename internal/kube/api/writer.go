@@ -26,6 +26,33 @@ type ClientConfig struct {
 // NewClient returns a client for programs that write objects. It fails when the
 // kubeconfig can't be read or is incomplete; it does not connect.
 func NewClient(c ClientConfig) (kubernetes.Interface, error) {
+	cfg, err := c.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes api: %w", err)
+	}
+	return client, nil
+}
+
+// NewRESTClient is NewClient for requests to absolute paths, with bodies in JSON.
+func NewRESTClient(c ClientConfig) (rest.Interface, error) {
+	cfg, err := c.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	cfg.NegotiatedSerializer = codecs.WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes api: %w", err)
+	}
+	return client, nil
+}
+
+func (c *ClientConfig) restConfig() (*rest.Config, error) {
 	cfg, err := restConfig(c.Kubeconfig, "")
 	if err != nil {
 		return nil, err
@@ -34,9 +61,5 @@ func NewClient(c ClientConfig) (kubernetes.Interface, error) {
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	cfg.WarningHandler = rest.NoWarnings{} // it would write lines of its own
 	cfg.QPS, cfg.Burst, cfg.Timeout, cfg.UserAgent = c.QPS, c.Burst, c.Timeout, c.UserAgent
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes api: %w", err)
-	}
-	return client, nil
+	return cfg, nil
 }

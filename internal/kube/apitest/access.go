@@ -26,7 +26,9 @@ func (s *Server) access(w http.ResponseWriter, r *http.Request, q *query) {
 	}
 	stored := s.objects[q.id()]
 	if stored == nil {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, r.URL.Path+" does not exist")
+		body := status(http.StatusNotFound, metav1.StatusReasonNotFound, r.URL.Path+" does not exist")
+		body.Details = &metav1.StatusDetails{Name: q.name, Kind: q.resource} // unlike for a resource that does not exist
+		writeStatus(w, body)
 		return
 	}
 	switch r.Method {
@@ -75,19 +77,32 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, stored metav1.Ob
 	case o.GetResourceVersion() != "" && o.GetResourceVersion() != stored.GetResourceVersion():
 		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")
 	default:
-		s.replace(w, r, stored, o)
+		s.replace(w, r, stored, o, stored.GetGeneration()+1)
 	}
 }
 
-// patch applies a JSON patch to an object.
+// patch applies a JSON patch or a merge patch to an object, or to its status alone.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, q *query, stored metav1.Object, body []byte) {
-	var patch []Operation
-	if err := json.Unmarshal(body, &patch); err != nil {
-		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-		return
-	}
 	patched, o := document(stored), newObject(q.resource)
-	err := Apply(patched, patch)
+	var err error
+	if r.Header.Get("Content-Type") == string(types.MergePatchType) {
+		var patch map[string]any
+		if err = json.Unmarshal(body, &patch); err == nil {
+			merge(patched, patch)
+		}
+	} else {
+		var patch []Operation
+		if err = json.Unmarshal(body, &patch); err == nil {
+			err = Apply(patched, patch)
+		}
+	}
+	if q.status {
+		status := patched["status"]
+		metadata, _ := patched["metadata"].(map[string]any)
+		patched = document(stored)
+		patched["status"] = status
+		patched["metadata"].(map[string]any)["resourceVersion"] = metadata["resourceVersion"]
+	}
 	if err == nil {
 		var text []byte
 		if text, err = json.Marshal(patched); err == nil {
@@ -98,12 +113,40 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, q *query, stored 
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error())
 		return
 	}
-	s.replace(w, r, stored, o)
+	if o.GetResourceVersion() != stored.GetResourceVersion() {
+		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")
+		return
+	}
+	generation := stored.GetGeneration()
+	if !q.status {
+		generation++
+	}
+	s.replace(w, r, stored, o, generation)
 }
 
-func (s *Server) replace(w http.ResponseWriter, r *http.Request, stored, o metav1.Object) {
+// merge applies a merge patch (RFC 7386).
+func merge(to, patch map[string]any) {
+	for name, value := range patch {
+		inner, isObject := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(to, name)
+		case isObject:
+			of, ok := to[name].(map[string]any)
+			if !ok {
+				of = make(map[string]any)
+				to[name] = of
+			}
+			merge(of, inner)
+		default:
+			to[name] = value
+		}
+	}
+}
+
+func (s *Server) replace(w http.ResponseWriter, r *http.Request, stored, o metav1.Object, generation int64) {
 	o.SetUID(stored.GetUID())
-	o.SetGeneration(stored.GetGeneration() + 1)
+	o.SetGeneration(generation)
 	s.writes = append(s.writes, r.Method+" "+r.URL.Path)
 	reply(w, http.StatusOK, s.put(o))
 }

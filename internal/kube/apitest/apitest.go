@@ -25,6 +25,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -190,6 +191,11 @@ var resources = func() map[string]resource {
 			new(admissionregistrationv1.ValidatingWebhookConfiguration),
 			metav1.TypeMeta{APIVersion: registration, Kind: "ValidatingWebhookConfiguration"},
 		},
+	}
+	all["events"] = resource{new(eventsv1.Event), metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"}}
+	all["customresourcedefinitions"] = resource{
+		new(metav1.PartialObjectMetadata),
+		metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
 	}
 	for _, k := range object.Kinds {
 		version, kind := k.Group.WithKind(k.Model.String()).ToAPIVersionAndKind()

@@ -18,6 +18,7 @@ import (
 type query struct {
 	resource, namespace string
 	name                string // empty for lists, watches and creation
+	status              bool   // the subresource
 	labels              labels.Selector
 	fields              fields.Selector
 	watch, initial      bool // initial: the watch begins with all objects
@@ -48,6 +49,7 @@ func parse(r *http.Request) (q query, err error) {
 	if len(parts) > 1 {
 		q.name = parts[1]
 	}
+	q.status = len(parts) > 2 && parts[2] == "status"
 	if resources[q.resource].object == nil {
 		return q, fmt.Errorf("no resource %s", q.resource)
 	}

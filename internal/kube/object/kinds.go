@@ -86,6 +86,27 @@ type Kind struct {
 	Salvage func(json []byte) API
 }
 
+// Of returns the declaration of a kind of the model.
+func Of(k cluster.Kind) *Kind {
+	return &Kinds[slices.IndexFunc(Kinds, func(o Kind) bool { return o.Model == k })]
+}
+
+// Path returns the elements of the path of an object in the API; without a name, of those of a namespace.
+func (k *Kind) Path(of cluster.Key) []string {
+	path := []string{"apis", k.Group.Group, k.Group.Version}
+	if k.Group.Group == "" {
+		path = []string{"api", k.Group.Version}
+	}
+	if k.Model.Namespaced() {
+		path = append(path, "namespaces", of.Namespace)
+	}
+	path = append(path, k.Resource)
+	if of.Name != "" {
+		path = append(path, of.Name)
+	}
+	return path
+}
+
 // API is an object of the Kubernetes API.
 type API interface {
 	runtime.Object

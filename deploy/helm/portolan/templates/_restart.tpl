@@ -97,6 +97,11 @@
 - gateway.limits.bodyGrace
 - gateway.drain.listener
 - gateway.drain.shutdown
+- gateway.handover
+- gateway.publish.service
+- gateway.publish.addresses
+- gateway.publish.node
+- gateway.lease
 {{- end }}
 {{- define "portolan.nodeRestartKeys" -}}
 - manifests
@@ -216,6 +221,11 @@
 - gateway.limits.bodyGrace
 - gateway.drain.listener
 - gateway.drain.shutdown
+- gateway.handover
+- gateway.publish.service
+- gateway.publish.addresses
+- gateway.publish.node
+- gateway.lease
 {{- end }}
 
 {{/* A sum of the values of these keys of a config. */}}

@@ -1,7 +1,6 @@
 package h1
 
 import (
-	"context"
 	"errors"
 	"io"
 	"maps"
@@ -17,10 +16,10 @@ import (
 // body is the body of a request (RFC 9112, sections 6 and 7). Other goroutines than the Handler's may read
 // it, even after the Handler has returned.
 type body struct {
-	c      *conn
-	req    *http.Request
-	res    *response
-	cancel context.CancelFunc
+	c   *conn
+	req *http.Request
+	res *response
+	ctx *requestContext
 
 	waits     atomic.Bool // the client waits for 100 (Continue)
 	interrupt atomic.Bool // a Read that waits for the client must end
@@ -48,7 +47,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.read(p, (*client)(b))
 	if err == io.EOF { //nolint:errorlint // it is that of read
-		b.c.watch.start(b.c, b.cancel)
+		b.c.watch.start(b.c, b.ctx)
 	}
 	return n, err
 }
@@ -70,7 +69,7 @@ func (b *body) ReadReceived(p []byte) (n int, err error) {
 	case errors.Is(err, errNotReceived):
 		err = nil
 	case errors.Is(err, io.EOF):
-		b.c.watch.start(b.c, b.cancel)
+		b.c.watch.start(b.c, b.ctx)
 	}
 	return n, err
 }
@@ -174,7 +173,7 @@ func (b *body) fail() error {
 	if refused, ok := errors.AsType[*wire.Error](b.err); ok {
 		b.invalid.Store(refused)
 	}
-	b.cancel()
+	b.ctx.cancel()
 	return b.err
 }
 

@@ -144,7 +144,7 @@ func (c *conn) serve() {
 		}
 		c.requests++
 		done := budget.Use(c.raw)
-		if !c.exchange(req, f) {
+		if !c.exchange(&req, f) {
 			return // it stays busy until it is closed, if it was hijacked
 		}
 		done()
@@ -197,7 +197,7 @@ func (c *conn) linger() {
 
 // readHead reads the head of a request. Its error is a *wire.Error, errPreface, errDone, or the
 // connection's.
-func (c *conn) readHead() (*http.Request, framing, error) {
+func (c *conn) readHead() (http.Request, framing, error) {
 	lim := &c.server.limits
 	timed, skipped := false, false
 	section := wire.Section{}
@@ -209,14 +209,14 @@ func (c *conn) readHead() (*http.Request, framing, error) {
 		}
 		received := c.in.Received()
 		if len(received) > 0 && !wire.IsTokenOctet(received[0]) && (received[0] != '\r' || skipped) {
-			return nil, framing{}, errMethod
+			return http.Request{}, framing{}, errMethod
 		}
 		end, err := section.Find(received)
 		if err != nil {
-			return nil, framing{}, err
+			return http.Request{}, framing{}, err
 		}
 		if end > lim.Head || end == 0 && len(received) > lim.Head {
-			return nil, framing{}, tooLarge(&section)
+			return http.Request{}, framing{}, tooLarge(&section)
 		}
 		if end > 0 {
 			c.in.R += end
@@ -229,9 +229,9 @@ func (c *conn) readHead() (*http.Request, framing, error) {
 		if err := c.in.Fill(c.rwc); errors.Is(err, io.ErrShortBuffer) {
 			c.in.Grow(lim.Head + 1)
 		} else if err != nil && c.in.Empty() {
-			return nil, framing{}, errDone
+			return http.Request{}, framing{}, errDone
 		} else if err != nil {
-			return nil, framing{}, headError(err)
+			return http.Request{}, framing{}, headError(err)
 		}
 	}
 }
@@ -296,18 +296,18 @@ func (c *conn) hijack(b *body) net.Conn {
 }
 
 // exchange has the Handler answer a request. It reports whether the connection can have another.
-func (c *conn) exchange(req *http.Request, f framing) bool {
-	ctx, cancel := context.WithCancel(c.base)
-	defer cancel()
-	req = req.WithContext(ctx)
+func (c *conn) exchange(head *http.Request, f framing) bool {
+	ctx := &requestContext{Context: c.base}
+	defer ctx.cancel()
+	req := head.WithContext(ctx)
 	req.RemoteAddr, req.TLS = c.remote, c.state()
-	res := newResponse(c, req, cancel)
+	res := newResponse(c, req, ctx)
 	var b *body
 	if f.length == 0 {
 		req.Body = http.NoBody
-		c.watch.start(c, cancel)
+		c.watch.start(c, ctx)
 	} else {
-		b = &body{c: c, req: req, res: res, cancel: cancel, remain: max(f.length, 0), chunked: f.length < 0}
+		b = &body{c: c, req: req, res: res, ctx: ctx, remain: max(f.length, 0), chunked: f.length < 0}
 		b.waits.Store(f.expect)
 		res.body, req.Body = b, b
 	}
@@ -353,19 +353,19 @@ type watch struct {
 	started   bool
 	timer     *time.Timer
 	interrupt atomic.Bool
-	cancel    context.CancelFunc
-	ended     bool          // the client has closed its direction
-	done      chan struct{} // has one when run ended
-	grace     *time.Timer   // since the client's direction is closed; nil before
+	ctx       *requestContext // of the request
+	ended     bool            // the client has closed its direction
+	done      chan struct{}   // has one when run ended
+	grace     *time.Timer     // since the client's direction is closed; nil before
 }
 
 // start has the context of a request be canceled when the client is gone. The buffer of the connection is
 // in use until stop.
-func (w *watch) start(c *conn, cancel context.CancelFunc) {
+func (w *watch) start(c *conn, ctx *requestContext) {
 	if w.started {
 		return
 	}
-	w.started, w.cancel = true, cancel
+	w.started, w.ctx = true, ctx
 	w.interrupt.Store(false)
 	if w.timer == nil {
 		w.done = make(chan struct{}, 1)
@@ -404,11 +404,11 @@ func (w *watch) run(c *conn) {
 		case errors.Is(err, io.EOF):
 			w.ended = true
 		default:
-			w.cancel()
+			w.ctx.cancel()
 			return
 		}
 	}
 	if w.ended {
-		w.grace = time.AfterFunc(halfClosedFor, w.cancel)
+		w.grace = time.AfterFunc(halfClosedFor, w.ctx.cancel)
 	}
 }

@@ -71,40 +71,40 @@ type framing struct {
 
 // parseHead parses a head, which ends with its empty line, into a request without body and context. It
 // changes the octets of the head.
-func parseHead(head []byte, lim *Limits) (*http.Request, framing, error) {
+func parseHead(head []byte, lim *Limits) (http.Request, framing, error) {
 	end := bytes.IndexByte(head, '\n') + 1
 	line := head[:end-2]
 	methodEnd, targetEnd := bytes.IndexByte(line, ' '), bytes.LastIndexByte(line, ' ')
 	if methodEnd <= 0 || targetEnd <= methodEnd+1 {
-		return nil, framing{}, errRequestLine
+		return http.Request{}, framing{}, errRequestLine
 	}
 	var room [64]wire.Field
 	fields, err := wire.SplitFields(head, end, room[:0], lim.Fields)
 	if err != nil {
-		return nil, framing{}, err
+		return http.Request{}, framing{}, err
 	}
 	text := string(head) // of which all strings below are parts
 	method, target, version := text[:methodEnd], text[methodEnd+1:targetEnd], text[targetEnd+1:len(line)]
 	if !wire.IsToken(method) {
-		return nil, framing{}, errMethod
+		return http.Request{}, framing{}, errMethod
 	}
 	minor, err := minorVersion(version)
 	if err != nil {
 		if version == "HTTP/2.0" && method == "PRI" && target == "*" && len(fields) == 0 {
 			err = errPreface
 		}
-		return nil, framing{}, err
+		return http.Request{}, framing{}, err
 	}
-	req := &http.Request{
+	req := http.Request{
 		Method: method, RequestURI: target, Proto: version, ProtoMajor: 1, ProtoMinor: minor,
 		Header: make(http.Header, len(fields)),
 	}
-	f, err := setFields(req, text, fields)
+	f, err := setFields(&req, text, fields)
 	if err != nil {
-		return nil, framing{}, err
+		return http.Request{}, framing{}, err
 	}
-	if err := setTarget(req, lim); err != nil {
-		return nil, framing{}, err
+	if err := setTarget(&req, lim); err != nil {
+		return http.Request{}, framing{}, err
 	}
 	return req, f, nil
 }

@@ -2,7 +2,6 @@ package h1
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -35,8 +34,8 @@ const (
 type response struct {
 	c      *conn
 	req    *http.Request
-	body   *body              // nil without
-	cancel context.CancelFunc // of the request
+	body   *body           // nil without
+	ctx    *requestContext // of the request
 	header http.Header
 	last   bool // the connection ends with the response
 
@@ -59,8 +58,8 @@ var (
 	errShort = errors.New("the body of the response is shorter than its Content-Length")
 )
 
-func newResponse(c *conn, req *http.Request, cancel context.CancelFunc) *response {
-	w := &response{c: c, req: req, cancel: cancel, header: make(http.Header), last: req.Close}
+func newResponse(c *conn, req *http.Request, ctx *requestContext) *response {
+	w := &response{c: c, req: req, ctx: ctx, header: make(http.Header), last: req.Close}
 	w.buffer = buffers.Get().(*[bufferSize]byte)
 	w.out = w.buffer[:0]
 	return w
@@ -456,6 +455,6 @@ func (w *response) send(p []byte) {
 	_ = w.c.rwc.SetWriteDeadline(time.Now().Add(w.c.server.limits.within(int64(len(p)))))
 	if _, err := w.c.rwc.Write(p); err != nil {
 		w.err = err
-		w.cancel()
+		w.ctx.cancel()
 	}
 }

@@ -125,9 +125,9 @@ func retryable(r *upstream.Request, err error) bool {
 	return false
 }
 
-// budget limits retries to a fifth of the requests, so that they don't multiply the load of upstreams
-// that fail. The zero budget allows a few.
-type budget struct{ tokens atomic.Int64 }
+// retryBudget limits retries to a fifth of the requests, so that they don't multiply the load of upstreams
+// that fail. The zero retryBudget allows a few.
+type retryBudget struct{ tokens atomic.Int64 }
 
 const (
 	requestTokens, retryTokens = 1, 5
@@ -136,14 +136,14 @@ const (
 )
 
 // request counts a request.
-func (b *budget) request() {
+func (b *retryBudget) request() {
 	if b.tokens.Add(requestTokens) > maxTokens {
 		b.tokens.Add(-requestTokens)
 	}
 }
 
 // take reports whether a retry is allowed, and counts it.
-func (b *budget) take() bool {
+func (b *retryBudget) take() bool {
 	if b.tokens.Add(-retryTokens) >= -firstTokens {
 		return true
 	}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,33 +82,35 @@ func ownEngine(l net.Listener, to netip.AddrPort) func() error {
 
 var (
 	// loadRequest has the fields that browsers send.
-	loadRequest = []byte("GET /shop/cart?item=42 HTTP/1.1\r\nHost: shop.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n" +
+	loadRequest = "GET /%d?item=42 HTTP/1.1\r\nHost: shop.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n" +
 		"Accept: text/html,application/xhtml+xml\r\nAccept-Encoding: gzip, deflate\r\nCookie: session=0123456789abcdef\r\n" +
-		"Cache-Control: no-cache\r\n\r\n")
-	loadBody     = bytes.Repeat([]byte("x"), 1024)
-	loadResponse = append([]byte("HTTP/1.1 200 OK\r\nContent-Length: 1024\r\nContent-Type: text/html; charset=utf-8\r\n"+
-		"Date: Wed, 25 Nov 2026 12:00:00 GMT\r\nCache-Control: private\r\nServer: test\r\n\r\n"), loadBody...)
+		"Cache-Control: no-cache\r\n\r\n"
+	loadResponse = "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Type: text/html; charset=utf-8\r\n" +
+		"Date: Wed, 25 Nov 2026 12:00:00 GMT\r\nCache-Control: private\r\nServer: test\r\n\r\n%s"
+	loadSizes = []int{1 << 10, 1 << 20} // of bodies, in octets
 )
 
 // BenchmarkEngines reports the processor's time of a process that passes on requests, each engine in turn. Clients and
 // the endpoint are another process. The connections of all are kept.
 func BenchmarkEngines(b *testing.B) {
 	load := newLoad(b)
-	for _, e := range engines {
-		b.Run(e.name, func(b *testing.B) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				b.Fatal(err)
-			}
-			stop := e.serve(l, load.endpoint)
-			defer func() { _ = stop() }()
-			load.send(b, l.Addr().String(), 1000) // which makes the connections
-			b.ReportAllocs()
-			before := cpuTime(b)
-			b.ResetTimer()
-			load.send(b, l.Addr().String(), b.N)
-			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
-		})
+	for _, size := range loadSizes {
+		for _, e := range engines {
+			b.Run(fmt.Sprintf("%dKiB/%s", size>>10, e.name), func(b *testing.B) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					b.Fatal(err)
+				}
+				stop := e.serve(l, load.endpoint)
+				defer func() { _ = stop() }()
+				load.send(b, l.Addr().String(), size, 100) // which makes the connections
+				b.ReportAllocs()
+				before := cpuTime(b)
+				b.ResetTimer()
+				load.send(b, l.Addr().String(), size, b.N)
+				b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+			})
+		}
 	}
 }
 
@@ -159,10 +162,10 @@ func newLoad(b *testing.B) *load {
 	return l
 }
 
-// send has n requests be sent and answered.
-func (l *load) send(b *testing.B, addr string, n int) {
+// send has n requests be sent, and answered with bodies of a size.
+func (l *load) send(b *testing.B, addr string, size, n int) {
 	b.Helper()
-	fmt.Fprintf(l.to, "%s %d\n", addr, n)
+	fmt.Fprintf(l.to, "%s %d %d\n", addr, size, n)
 	if line, err := l.from.ReadString('\n'); err != nil || line != "done\n" {
 		b.Fatalf("%q, %v", line, err)
 	}
@@ -179,22 +182,26 @@ func TestLoad(t *testing.T) {
 	fmt.Println(l.Addr())
 	var addr string
 	for {
-		var n int
-		if _, err := fmt.Scanln(&addr, &n); err != nil {
+		var size, n int
+		if _, err := fmt.Scanln(&addr, &size, &n); err != nil {
 			return
 		}
 		var clients sync.WaitGroup
 		const connections = 16
 		for i := range connections {
-			clients.Go(func() { sendLoad(t, addr, (n+i)/connections) })
+			clients.Go(func() { sendLoad(t, addr, size, (n+i)/connections) })
 		}
 		clients.Wait()
 		fmt.Println("done")
 	}
 }
 
-// serveLoad answers each request with loadResponse.
+// serveLoad answers each request with loadResponse, of the size that it has as its path.
 func serveLoad(l net.Listener) {
+	responses := make(map[string][]byte)
+	for _, size := range loadSizes {
+		responses[strconv.Itoa(size)] = fmt.Appendf(nil, loadResponse, size, strings.Repeat("x", size))
+	}
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -209,8 +216,9 @@ func serveLoad(l net.Listener) {
 					return
 				}
 				if bytes.HasSuffix(room[:n], []byte("\r\n\r\n")) {
+					size, _, _ := strings.Cut(strings.TrimPrefix(string(room[:n]), "GET /"), "?")
 					n = 0
-					if _, err := conn.Write(loadResponse); err != nil {
+					if _, err := conn.Write(responses[size]); err != nil {
 						return
 					}
 				}
@@ -219,8 +227,8 @@ func serveLoad(l net.Listener) {
 	}
 }
 
-// sendLoad sends n requests on one connection.
-func sendLoad(t *testing.T, addr string, n int) {
+// sendLoad sends n requests for bodies of a size on one connection.
+func sendLoad(t *testing.T, addr string, size, n int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -228,9 +236,9 @@ func sendLoad(t *testing.T, addr string, n int) {
 		return
 	}
 	defer conn.Close()
-	in := bufio.NewReader(conn)
+	in, request := bufio.NewReader(conn), fmt.Appendf(nil, loadRequest, size)
 	for range n {
-		if _, err := conn.Write(loadRequest); err != nil {
+		if _, err := conn.Write(request); err != nil {
 			t.Error(err)
 			return
 		}
@@ -244,7 +252,7 @@ func sendLoad(t *testing.T, addr string, n int) {
 				break
 			}
 		}
-		if _, err := in.Discard(len(loadBody)); err != nil {
+		if _, err := in.Discard(size); err != nil {
 			t.Error(err)
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -49,13 +50,21 @@ func (p *Proxy) mirror(r *http.Request, x *exchange) error {
 		case p.mirrors <- struct{}{}:
 			made := x.copyOf(r, content)
 			go func() {
+				defer func() { <-p.mirrors }()
+				defer p.survive()
 				p.send(m.Upstream, made)
-				<-p.mirrors
 			}()
 		default:
 		}
 	}
 	return nil
+}
+
+// survive is deferred: a fault in what runs beside requests must end none of them.
+func (p *Proxy) survive() {
+	if v := recover(); v != nil {
+		p.cfg.Log.Error("sending a copy of a request panicked", "panic", v, "stack", string(debug.Stack()))
+	}
 }
 
 // copyOf returns a copy of a request.

@@ -102,7 +102,7 @@ type Proxy struct {
 	cfg       Config
 	table     atomic.Pointer[table.Table]
 	upstreams *upstream.Client
-	retries   budget
+	retries   retryBudget
 	mirrors   chan struct{} // has one for each copy under way
 }
 
@@ -289,7 +289,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 		p.answer(w, x, http.StatusBadRequest, BadRequest)
 		return
 	}
-	x.out.Informational = w.WriteHeader
+	x.out.Informational = w
 	res, endpoint, err := p.attempt(r.Context(), x)
 	if err != nil {
 		p.fail(w, r, x, err)

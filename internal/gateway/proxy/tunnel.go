@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/upstream"
+	"portolan.dev/portolan/internal/gateway/wire"
 )
 
 // halfClosedFor is how long one direction of a tunnel may be silent after the other one has ended.
@@ -53,27 +54,24 @@ func (p *Proxy) tunnel(w *recorder, x *exchange, res *upstream.Response) {
 type direction struct {
 	from, to net.Conn
 	raw      syscall.RawConn // of from; nil if it has none
-	passed   int64           // octets
+	try      func(fd uintptr) bool
+	passed   int64 // octets
 	back     *direction
 
 	mu       sync.Mutex
 	backOnly bool // the other direction has ended
 
-	// These are of the read that goes on.
-	room *[tunnelRoom]byte
+	// These are of the last read.
+	room []byte
 	n    int
 	err  error
 }
-
-// tunnelRoom is how much is passed on at once.
-const tunnelRoom = 16 << 10
-
-var tunnelRooms = sync.Pool{New: func() any { return new([tunnelRoom]byte) }}
 
 func newDirection(from, to net.Conn) *direction {
 	d := &direction{from: from, to: to}
 	if s, ok := from.(syscall.Conn); ok {
 		d.raw, _ = s.SyscallConn()
+		d.try = d.tryRead
 	}
 	return d
 }
@@ -88,10 +86,8 @@ func (d *direction) pass() {
 			}
 			d.passed += int64(d.n)
 		}
-		if d.room != nil {
-			tunnelRooms.Put(d.room)
-			d.room = nil
-		}
+		wire.FreeRoom(d.room)
+		d.room = nil
 		switch half, ok := d.to.(interface{ CloseWrite() error }); {
 		case d.err == nil:
 		case errors.Is(d.err, io.EOF) && ok && half.CloseWrite() == nil:
@@ -120,34 +116,33 @@ func (d *direction) receive() {
 		_ = d.from.SetReadDeadline(time.Now().Add(halfClosedFor))
 	}
 	d.mu.Unlock()
-	d.n, d.err = 0, nil
 	if d.raw == nil {
-		d.room = tunnelRooms.Get().(*[tunnelRoom]byte)
-		d.n, d.err = d.from.Read(d.room[:])
+		d.room = wire.NewRoom(d.n)
+		d.n, d.err = d.from.Read(d.room)
 		return
 	}
-	if err := d.raw.Read(d.tryRead); err != nil {
-		d.err = err
+	if err := d.raw.Read(d.try); err != nil {
+		d.n, d.err = 0, err
 	}
 }
 
-// tryRead reads if anything has come.
+// tryRead reads, and reports whether there was anything to read.
 func (d *direction) tryRead(fd uintptr) bool {
-	d.room = tunnelRooms.Get().(*[tunnelRoom]byte)
-	for {
-		d.n, d.err = syscall.Read(int(fd), d.room[:])
-		switch {
-		case errors.Is(d.err, syscall.EINTR):
-			continue
-		case errors.Is(d.err, syscall.EAGAIN):
-			tunnelRooms.Put(d.room)
-			d.room, d.n, d.err = nil, 0, nil
-			return false
-		case d.err != nil:
-			d.n = 0
-		case d.n == 0:
-			d.err = io.EOF
-		}
-		return true
+	d.room = wire.NewRoom(d.n)
+	n, err := syscall.Read(int(fd), d.room)
+	for errors.Is(err, syscall.EINTR) {
+		n, err = syscall.Read(int(fd), d.room)
 	}
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		wire.FreeRoom(d.room)
+		d.room = nil
+		return false
+	case err != nil:
+		n = 0
+	case n == 0:
+		err = io.EOF
+	}
+	d.n, d.err = n, err
+	return true
 }

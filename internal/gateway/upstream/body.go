@@ -95,11 +95,12 @@ func (b *body) next(from io.Reader) ([]byte, error) {
 
 // fill reads into the buffer, which is empty.
 func (b *body) fill(from io.Reader) error {
-	in := &b.conn.in
-	if from != io.Reader(nobody{}) {
-		in.Room = fitRoom(in.Room, b.last)
-		in.R, in.W = 0, 0
+	if _, ok := from.(nobody); ok {
+		return errNotReceived
 	}
+	in := &b.conn.in
+	in.Room = wire.FitRoom(in.Room, b.last)
+	in.R, in.W = 0, 0
 	err := in.Fill(from)
 	b.last = in.W
 	return err

@@ -53,6 +53,7 @@ type exchange struct {
 	began   bool        // something was received
 	keep    bool        // the endpoint keeps the connection
 	body    body
+	res     Response
 }
 
 // Do sends a request to an endpoint, and returns its response when the head has come. Its error is an *Error, that of
@@ -65,7 +66,7 @@ func (c *Client) Do(ctx context.Context, e *balance.Endpoint, r *Request) (*Resp
 	if !r.Deadline.IsZero() {
 		_ = conn.SetDeadline(r.Deadline)
 	}
-	x := &exchange{ctx: ctx, request: r, conn: conn, release: context.AfterFunc(ctx, func() { conn.Close() })}
+	x := &exchange{ctx: ctx, request: r, conn: conn, release: afterFunc(ctx, conn.abort)}
 	res, err := x.begin()
 	if err == nil {
 		return res, nil
@@ -75,6 +76,16 @@ func (c *Client) Do(ctx context.Context, e *balance.Endpoint, r *Request) (*Resp
 	}
 	x.Close()
 	return nil, err
+}
+
+// afterFunc is context.AfterFunc. Contexts that have a method of that name are asked themselves, which costs less.
+func afterFunc(ctx context.Context, f func()) (stop func() bool) {
+	if own, ok := ctx.(interface {
+		AfterFunc(f func()) (stop func() bool)
+	}); ok {
+		return own.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
 }
 
 // begin sends the request and reads the head of the response.
@@ -90,7 +101,7 @@ func (x *exchange) begin() (*Response, error) {
 	}
 	whole := r.whole
 	r.Free()
-	x.conn.in.Room = newRoom()
+	x.conn.in.Room = wire.NewRoom(0)
 	if !whole && r.Expect {
 		_ = x.conn.SetReadDeadline(earlier(r.Deadline, time.Now().Add(continueWithin)))
 	} else if !whole {
@@ -102,12 +113,12 @@ func (x *exchange) begin() (*Response, error) {
 			return nil, err
 		}
 		if head.status >= 200 || head.status == http.StatusSwitchingProtocols {
-			return x.respond(head)
+			return x.respond(&head)
 		}
 		if head.status == http.StatusContinue {
 			x.proceed()
 		} else if r.Informational != nil {
-			r.Informational(head.status)
+			r.Informational.WriteHeader(head.status)
 		}
 		clear(r.Header)
 	}
@@ -129,23 +140,23 @@ func (x *exchange) proceed() {
 }
 
 // readHead reads the head of a response.
-func (x *exchange) readHead() (*head, error) {
+func (x *exchange) readHead() (head, error) {
 	in, section := &x.conn.in, wire.Section{}
 	for {
 		end, err := section.Find(in.Received())
 		switch {
 		case err != nil:
-			return nil, &Error{Malformed, err}
+			return head{}, &Error{Malformed, err}
 		case end > maxHead || end == 0 && in.W-in.R > maxHead:
-			return nil, &Error{Malformed, wire.ErrHeadSize}
+			return head{}, &Error{Malformed, wire.ErrHeadSize}
 		case end > 0:
 			text := in.Received()[:end]
 			in.R += end
-			head, err := parseHead(text, x.request.Header)
+			h, err := parseHead(text, x.request.Header)
 			if err != nil {
-				return nil, &Error{Malformed, err}
+				return head{}, &Error{Malformed, err}
 			}
-			return head, nil
+			return h, nil
 		}
 		switch err = in.Fill(x.conn); {
 		case err == nil:
@@ -153,11 +164,11 @@ func (x *exchange) readHead() (*head, error) {
 		case errors.Is(err, io.ErrShortBuffer):
 			small := in.Room
 			in.Grow(maxHead + 1)
-			freeRoom(small)
+			wire.FreeRoom(small)
 		case errors.Is(err, os.ErrDeadlineExceeded) && x.awaited():
 			x.proceed()
 		default:
-			return nil, x.lost(err)
+			return head{}, x.lost(err)
 		}
 	}
 }
@@ -211,23 +222,23 @@ type head struct {
 
 // parseHead parses a head, which ends with its empty line, and adds the fields that do not concern the connection to
 // into. It changes the octets of the head.
-func parseHead(octets []byte, into http.Header) (*head, error) {
+func parseHead(octets []byte, into http.Header) (head, error) {
 	end := bytes.IndexByte(octets, '\n') + 1
 	if end == len(octets) { // it is an empty line
-		return nil, errStatusLine
+		return head{}, errStatusLine
 	}
 	var room [32]wire.Field
 	fields, err := wire.SplitFields(octets, end, room[:0], maxFields)
 	if err != nil {
-		return nil, err
+		return head{}, err
 	}
 	text := string(octets) // of which all strings below are parts
-	h := &head{length: -1}
+	h := head{length: -1}
 	if err := h.parseStatus(text[:end-2]); err != nil {
-		return nil, err
+		return head{}, err
 	}
 	if err := h.setFields(text, fields, into); err != nil {
-		return nil, err
+		return head{}, err
 	}
 	return h, nil
 }
@@ -335,7 +346,8 @@ func (h *head) setFields(text string, fields []wire.Field, into http.Header) err
 // respond returns the response that has a head.
 func (x *exchange) respond(h *head) (*Response, error) {
 	r, header := x.request, x.request.Header
-	res := &Response{Status: h.status, stream: x}
+	x.res = Response{Status: h.status, stream: x}
+	res := &x.res
 	x.keep = !h.close
 	x.body.conn = x.conn
 	switch {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/wire"
 )
 
 // http2Exchange is an exchange over HTTP/2. It implements stream.
@@ -158,7 +159,7 @@ func (i *informational) pass(status int, fields textproto.MIMEHeader) error {
 	for _, name := range connectionFields {
 		delete(r.Header, name)
 	}
-	r.Informational(status)
+	r.Informational.WriteHeader(status)
 	clear(r.Header)
 	return nil
 }
@@ -239,11 +240,7 @@ func (x *http2Exchange) Next() ([]byte, error) {
 	if x.err != nil {
 		return nil, x.err
 	}
-	if x.room == nil {
-		x.room = newRoom()
-	} else {
-		x.room = fitRoom(x.room, x.last)
-	}
+	x.room = wire.FitRoom(x.room, x.last)
 	x.last, x.err = x.res.Body.Read(x.room)
 	if x.err != nil && !errors.Is(x.err, io.EOF) {
 		x.err = x.failed(x.err)
@@ -274,7 +271,7 @@ func (x *http2Exchange) Close() {
 	if x.res != nil {
 		x.res.Body.Close()
 	}
-	freeRoom(x.room)
+	wire.FreeRoom(x.room)
 	x.room = nil
 	c, of := x.client, x.of
 	c.mu.Lock()

@@ -63,7 +63,7 @@ func TestHTTP2(t *testing.T) {
 		Length: -1, Trailer: func() http.Header { return trailer }, Header: make(http.Header),
 	}
 	informational := ""
-	r.Informational = func(status int) { informational = fmt.Sprint(status, r.Header) }
+	r.Informational = headers(func(status int) { informational = fmt.Sprint(status, r.Header) })
 	c := newClient(t, Config{})
 	res, err := c.DoHTTP2(t.Context(), s.Endpoint, r)
 	must(t, err)

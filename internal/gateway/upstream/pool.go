@@ -57,6 +57,7 @@ type conn struct {
 	of     *endpoint
 	in     wire.Buffer
 	probe  probe
+	abort  func() // closes it
 
 	// These are guarded by Client.mu.
 	used          bool // for an exchange before this one
@@ -234,7 +235,7 @@ func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, de
 	default:
 		return nil, &Error{Unsent, err}
 	}
-	made := &conn{Conn: nc, client: c, of: of}
+	made := &conn{Conn: nc, client: c, of: of, abort: func() { nc.Close() }}
 	made.probe.init(nc)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +274,7 @@ func (c *Client) forget(of *endpoint) {
 
 // put keeps a connection for other exchanges.
 func (c *conn) put() {
-	freeRoom(c.in.Room)
+	wire.FreeRoom(c.in.Room)
 	c.in = wire.Buffer{}
 	client, of := c.client, c.of
 	client.mu.Lock()
@@ -298,7 +299,7 @@ func (c *conn) put() {
 // end closes a connection that is in use.
 func (c *conn) end() {
 	c.Close()
-	freeRoom(c.in.Room)
+	wire.FreeRoom(c.in.Room)
 	c.in = wire.Buffer{}
 	c.client.mu.Lock()
 	defer c.client.mu.Unlock()

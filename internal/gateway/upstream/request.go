@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -39,8 +40,9 @@ type Request struct {
 	Deadline time.Time
 	// Header gets the fields of each head of a response that do not concern the connection only. It must be empty.
 	Header http.Header
-	// Informational is called for each response before the last one (RFC 9110, section 15.2), but for 100 (Continue).
-	Informational func(status int)
+	// Informational gets the status of each response before the last one (RFC 9110, section 15.2), but for 100
+	// (Continue), when the Header has its fields. Nil for nothing.
+	Informational interface{ WriteHeader(status int) }
 
 	room    []byte   // that out is in, unless that had to grow
 	out     []byte   // the head, and what was received of the body
@@ -98,7 +100,7 @@ func (r *Request) prepare() error {
 		r.trailer = names(r.Trailer())
 	}
 	r.chunked = r.Body != nil && (r.Length < 0 || len(r.trailer) > 0)
-	r.room = newRoom()
+	r.room = wire.NewRoom(0)
 	r.out = r.appendHead(r.room[:0])
 	r.left = r.Length
 	if r.Body == nil {
@@ -118,7 +120,7 @@ func (r *Request) prepare() error {
 
 // Free gives back what the Request holds.
 func (r *Request) Free() {
-	freeRoom(r.room)
+	wire.FreeRoom(r.room)
 	r.room, r.out = nil, nil
 }
 
@@ -250,8 +252,13 @@ type sending struct {
 // run sends what comes until the body ends, the connection is closed, or the endpoint takes no more.
 func (s *sending) run() {
 	defer close(s.done)
-	room := newRoom()
-	defer func() { freeRoom(room) }()
+	defer func() {
+		if v := recover(); v != nil { // of the body: it must end no other exchange
+			s.fail(fmt.Errorf("reading panicked: %v", v))
+		}
+	}()
+	room := wire.NewRoom(0)
+	defer func() { wire.FreeRoom(room) }()
 	for !s.request.whole {
 		var n int
 		out, err := s.request.appendBody(room[:0], func(p []byte) (int, error) {
@@ -260,9 +267,7 @@ func (s *sending) run() {
 			return n, err
 		})
 		if err != nil {
-			s.err = err
-			s.failed.Store(&err)
-			s.conn.Close() // so that the endpoint does not take it for the end
+			s.fail(err)
 			return
 		}
 		s.last.Store(s.request.whole)
@@ -274,8 +279,15 @@ func (s *sending) run() {
 		if n >= cap(room)-chunkRoom-chunkEnd {
 			n = cap(room)
 		}
-		room = fitRoom(room, n)
+		room = wire.FitRoom(room, n)
 	}
+}
+
+// fail closes the connection, so that the endpoint does not take this for the end of the body.
+func (s *sending) fail(err error) {
+	s.err = err
+	s.failed.Store(&err)
+	s.conn.Close()
 }
 
 // earlier returns the earlier one of two times, of which the first may be zero for none.

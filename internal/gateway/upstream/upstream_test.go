@@ -431,6 +431,7 @@ func TestBadBody(t *testing.T) {
 	for claim, r := range map[string]*Request{
 		"sized":           post(io.MultiReader(strings.NewReader("abc"), fails), 9),
 		"chunked":         post(io.MultiReader(strings.NewReader("abc"), fails), -1),
+		"panic":           post(io.MultiReader(strings.NewReader("abc"), readerFunc(func([]byte) (int, error) { panic("text") })), -1),
 		"short":           post(strings.NewReader("abc"), 9),
 		"short, received": post(received{strings.NewReader("abc")}, 9),
 	} {
@@ -456,13 +457,19 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
+// headers is a function that gets the status of a response.
+type headers func(status int)
+
+// WriteHeader is that of http.ResponseWriter.
+func (f headers) WriteHeader(status int) { f(status) }
+
 // TestInformational passes on responses before the last one.
 func TestInformational(t *testing.T) {
 	t.Parallel()
 	s := serve(t, responds("HTTP/1.1 103 Early Hints\nLink: x\n\nHTTP/1.1 100 Continue\n\nHTTP/1.1 102 Processing\n\nHTTP/1.1 200 OK\nA: b\nContent-Length: 0\n\n"))
 	r := get()
 	var got []string
-	r.Informational = func(status int) { got = append(got, fmt.Sprint(status, r.Header)) }
+	r.Informational = headers(func(status int) { got = append(got, fmt.Sprint(status, r.Header)) })
 	if _, _, err := ask(newClient(t, Config{}), s, r); err != nil || fmt.Sprint(got) != "[103 map[Link:[x]] 102 map[]]" || r.Header.Get("Link") != "" {
 		t.Errorf("got %v, then %v, %v", got, r.Header, err)
 	}

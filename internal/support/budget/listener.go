@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 )
 
 // Listener returns l with its connections as entries of the account. A new connection
@@ -46,6 +47,14 @@ func (c accounted) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
+}
+
+// SyscallConn is that of the connection, as those use it who wait for it without a buffer.
+func (c accounted) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // Use makes a connection that a Listener has accepted busy until done is called, see

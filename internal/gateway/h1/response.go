@@ -40,7 +40,7 @@ type response struct {
 	last   bool // the connection ends with the response
 
 	mu       sync.Mutex
-	buffer   *[bufferSize]byte // from buffers; nil when the response has ended
+	buffer   *[bufferSize]byte // from buffers; nil before the head, and when the response has ended
 	out      []byte            // what is not sent yet, in the buffer
 	held     []byte            // of the body
 	status   int               // 0 before the head
@@ -59,10 +59,7 @@ var (
 )
 
 func newResponse(c *conn, req *http.Request, ctx *requestContext) *response {
-	w := &response{c: c, req: req, ctx: ctx, header: make(http.Header), last: req.Close}
-	w.buffer = buffers.Get().(*[bufferSize]byte)
-	w.out = w.buffer[:0]
-	return w
+	return &response{c: c, req: req, ctx: ctx, header: make(http.Header), last: req.Close}
 }
 
 // free gives back the buffer.
@@ -113,6 +110,7 @@ func (w *response) proceed(b *body) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if b.waits.Swap(false) && w.status == 0 && !w.taken {
+		w.begin()
 		w.putString("HTTP/1.1 100 Continue\r\n\r\n")
 		w.flush()
 	}
@@ -178,8 +176,17 @@ func (w *response) endHead() {
 	w.putString("\r\n")
 }
 
+// begin takes a buffer, unless there is one or the response has ended.
+func (w *response) begin() {
+	if w.buffer == nil && w.err == nil {
+		w.buffer = buffers.Get().(*[bufferSize]byte)
+		w.out = w.buffer[:0]
+	}
+}
+
 // putStatus writes a status line (RFC 9112, section 4).
 func (w *response) putStatus(status int) {
+	w.begin()
 	w.putString("HTTP/1.1 ")
 	w.putInt(int64(status), 10)
 	w.putString(" ")
@@ -346,8 +353,10 @@ func (w *response) take() error {
 		return errors.New("hijack a connection after the head of the response")
 	}
 	w.taken = true
-	buffers.Put(w.buffer)
-	w.buffer, w.out = nil, nil
+	if w.buffer != nil {
+		buffers.Put(w.buffer)
+		w.buffer, w.out = nil, nil
+	}
 	return nil
 }
 

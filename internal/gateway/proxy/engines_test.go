@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -12,6 +13,8 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +47,7 @@ func reverseProxy(l net.Listener, to netip.AddrPort, pool httputil.BufferPool) f
 			r.SetXForwarded()
 		},
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}, BufferPool: pool,
+		ErrorLog: log.New(io.Discard, "", 0),
 	}}
 	go func() { _ = s.Serve(l) }()
 	return s.Close
@@ -114,6 +118,47 @@ func BenchmarkEngines(b *testing.B) {
 	}
 }
 
+// BenchmarkWaiting reports the resident memory that a request takes for which no response has come yet, with both its
+// connections.
+func BenchmarkWaiting(b *testing.B) {
+	const requests = 4000
+	load := newLoad(b)
+	for _, e := range engines {
+		b.Run(e.name, func(b *testing.B) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			stop := e.serve(l, load.endpoint)
+			defer func() { _ = stop() }()
+			for b.Loop() {
+				before := resident(b)
+				load.send(b, l.Addr().String(), waiting, requests)
+				b.ReportMetric(float64(resident(b)-before)/requests, "B/request")
+			}
+			load.send(b, l.Addr().String(), loadSizes[0], 1) // which ends those
+		})
+	}
+}
+
+// resident returns the resident memory of the process in octets, without what the collector can free.
+func resident(b *testing.B) int {
+	b.Helper()
+	for range 6 { // stacks shrink by half at a time
+		runtime.GC()
+	}
+	debug.FreeOSMemory()
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		b.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(data))[1])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}
+
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -162,7 +207,11 @@ func newLoad(b *testing.B) *load {
 	return l
 }
 
-// send has n requests be sent, and answered with bodies of a size.
+// waiting is the size of bodies that do not come.
+const waiting = -1
+
+// send has n requests be sent, and answered with bodies of a size. If that is waiting, it returns when the endpoint has
+// got them.
 func (l *load) send(b *testing.B, addr string, size, n int) {
 	b.Helper()
 	fmt.Fprintf(l.to, "%s %d %d\n", addr, size, n)
@@ -178,13 +227,29 @@ func TestLoad(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	go serveLoad(l)
+	got := make(chan struct{}, 1000)
+	go serveLoad(l, got)
 	fmt.Println(l.Addr())
 	var addr string
+	var held []net.Conn
 	for {
 		var size, n int
 		if _, err := fmt.Scanln(&addr, &size, &n); err != nil {
 			return
+		}
+		for _, conn := range held {
+			conn.Close()
+		}
+		if held = nil; size == waiting {
+			for range n {
+				conn, err := net.Dial("tcp", addr)
+				must(t, err)
+				held = append(held, conn)
+				fmt.Fprintf(conn, loadRequest, size)
+				<-got
+			}
+			fmt.Println("done")
+			continue
 		}
 		var clients sync.WaitGroup
 		const connections = 16
@@ -196,8 +261,9 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// serveLoad answers each request with loadResponse, of the size that it has as its path.
-func serveLoad(l net.Listener) {
+// serveLoad answers each request with loadResponse, of the size that it has as its path. If that is waiting it says only
+// that it got it.
+func serveLoad(l net.Listener, got chan<- struct{}) {
 	responses := make(map[string][]byte)
 	for _, size := range loadSizes {
 		responses[strconv.Itoa(size)] = fmt.Appendf(nil, loadResponse, size, strings.Repeat("x", size))
@@ -217,7 +283,10 @@ func serveLoad(l net.Listener) {
 				}
 				if bytes.HasSuffix(room[:n], []byte("\r\n\r\n")) {
 					size, _, _ := strings.Cut(strings.TrimPrefix(string(room[:n]), "GET /"), "?")
-					n = 0
+					if n = 0; responses[size] == nil {
+						got <- struct{}{}
+						continue
+					}
 					if _, err := conn.Write(responses[size]); err != nil {
 						return
 					}

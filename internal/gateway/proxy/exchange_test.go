@@ -302,18 +302,20 @@ func TestInformational(t *testing.T) {
 func TestExpect(t *testing.T) {
 	t.Parallel()
 	g := newWeb(t, rawEndpoint(t, func(c net.Conn, in *bufio.Reader) {
-		r, err := http.ReadRequest(in)
-		if err != nil {
-			return
+		for { // a connection that is closed may be used at that time
+			r, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			if r.Header.Get("Expect") != "100-continue" || r.URL.Path == "/refused" {
+				lines(c, "HTTP/1.1 417 Expectation Failed\nContent-Length: 0\n\n")
+				_, _ = in.ReadByte()
+				return
+			}
+			lines(c, "HTTP/1.1 100 Continue\n\n")
+			body, _ := io.ReadAll(r.Body)
+			lines(c, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d\n\n%s", len(body), body))
 		}
-		if r.Header.Get("Expect") != "100-continue" || r.URL.Path == "/refused" {
-			lines(c, "HTTP/1.1 417 Expectation Failed\nContent-Length: 0\n\n")
-			_, _ = in.ReadByte()
-			return
-		}
-		lines(c, "HTTP/1.1 100 Continue\n\n")
-		body, _ := io.ReadAll(r.Body)
-		lines(c, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d\n\n%s", len(body), body))
 	}))
 	c := g.dial()
 	lines(c, "POST /taken HTTP/1.1\nHost: a.test\nExpect: 100-continue\nContent-Length: 3\n\n")

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/upstream"
@@ -53,44 +52,31 @@ func (p *Proxy) tunnel(w *recorder, x *exchange, res *upstream.Response) {
 // direction is one of a tunnel. While nothing comes it holds no buffer.
 type direction struct {
 	from, to net.Conn
-	raw      syscall.RawConn // of from; nil if it has none
-	try      func(fd uintptr) bool
+	receiver *wire.Receiver
 	passed   int64 // octets
 	back     *direction
 
-	mu       sync.Mutex
-	backOnly bool // the other direction has ended
-
-	// These are of the last read.
-	room []byte
-	n    int
-	err  error
+	mu    sync.Mutex
+	alone bool // the other direction has ended
 }
 
 func newDirection(from, to net.Conn) *direction {
-	d := &direction{from: from, to: to}
-	if s, ok := from.(syscall.Conn); ok {
-		d.raw, _ = s.SyscallConn()
-		d.try = d.tryRead
-	}
-	return d
+	return &direction{from: from, to: to, receiver: wire.NewReceiver(from)}
 }
 
 // pass passes on what comes. When that ends it ends what goes there; when it fails it closes both connections.
 func (d *direction) pass() {
 	for {
-		d.receive()
-		if d.n > 0 {
-			if _, err := d.to.Write(d.room[:d.n]); err != nil {
-				d.err = err
-			}
-			d.passed += int64(d.n)
+		d.extend()
+		room, n, err := d.receiver.Receive()
+		if err == nil {
+			_, err = d.to.Write(room[:n])
+			d.passed += int64(n)
+			wire.FreeRoom(room)
 		}
-		wire.FreeRoom(d.room)
-		d.room = nil
 		switch half, ok := d.to.(interface{ CloseWrite() error }); {
-		case d.err == nil:
-		case errors.Is(d.err, io.EOF) && ok && half.CloseWrite() == nil:
+		case err == nil:
+		case errors.Is(err, io.EOF) && ok && half.CloseWrite() == nil:
 			d.back.last()
 			return
 		default:
@@ -104,45 +90,16 @@ func (d *direction) pass() {
 // last notes that only this direction is left.
 func (d *direction) last() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.backOnly = true
-	_ = d.from.SetReadDeadline(time.Now().Add(halfClosedFor))
+	d.alone = true
+	d.mu.Unlock()
+	d.extend()
 }
 
-// receive reads what comes next.
-func (d *direction) receive() {
+// extend lets the direction be silent for a while, if it is the only one that is left.
+func (d *direction) extend() {
 	d.mu.Lock()
-	if d.backOnly {
+	defer d.mu.Unlock()
+	if d.alone {
 		_ = d.from.SetReadDeadline(time.Now().Add(halfClosedFor))
 	}
-	d.mu.Unlock()
-	if d.raw == nil {
-		d.room = wire.NewRoom(d.n)
-		d.n, d.err = d.from.Read(d.room)
-		return
-	}
-	if err := d.raw.Read(d.try); err != nil {
-		d.n, d.err = 0, err
-	}
-}
-
-// tryRead reads, and reports whether there was anything to read.
-func (d *direction) tryRead(fd uintptr) bool {
-	d.room = wire.NewRoom(d.n)
-	n, err := syscall.Read(int(fd), d.room)
-	for errors.Is(err, syscall.EINTR) {
-		n, err = syscall.Read(int(fd), d.room)
-	}
-	switch {
-	case errors.Is(err, syscall.EAGAIN):
-		wire.FreeRoom(d.room)
-		d.room = nil
-		return false
-	case err != nil:
-		n = 0
-	case n == 0:
-		err = io.EOF
-	}
-	d.n, d.err = n, err
-	return true
 }

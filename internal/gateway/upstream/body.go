@@ -15,7 +15,6 @@ type body struct {
 	untilClose bool
 	left       int64 // octets of the body, or of the present chunk
 	chunks     wire.Chunks
-	last       int   // how much the last read brought
 	err        error // io.EOF at the end
 }
 
@@ -60,15 +59,15 @@ func (b *body) next(from io.Reader) ([]byte, error) {
 		return nil, b.err
 	}
 	in := &b.conn.in
-	var err error
-	if b.chunked && b.left == 0 {
+	err := b.fill(from)
+	if err == nil && b.chunked && b.left == 0 {
 		if b.left, err = b.chunks.Next(in, from, sectionLimits); err == nil && b.left == 0 {
 			b.err = io.EOF
 			return nil, b.err
 		}
 	}
-	if err == nil && in.Empty() {
-		err = b.fill(from)
+	if err == nil {
+		err = b.fill(from) // the chunk may be still to come
 	}
 	switch {
 	case err == nil:
@@ -93,17 +92,15 @@ func (b *body) next(from io.Reader) ([]byte, error) {
 	return p, b.err
 }
 
-// fill reads into the buffer, which is empty.
+// fill receives something if there is nothing.
 func (b *body) fill(from io.Reader) error {
+	if !b.conn.in.Empty() {
+		return nil
+	}
 	if _, ok := from.(nobody); ok {
 		return errNotReceived
 	}
-	in := &b.conn.in
-	in.Room = wire.FitRoom(in.Room, b.last)
-	in.R, in.W = 0, 0
-	err := in.Fill(from)
-	b.last = in.W
-	return err
+	return b.conn.fill()
 }
 
 // Trailer implements stream.

@@ -101,7 +101,6 @@ func (x *exchange) begin() (*Response, error) {
 	}
 	whole := r.whole
 	r.Free()
-	x.conn.in.Room = wire.NewRoom(0)
 	if !whole && r.Expect {
 		_ = x.conn.SetReadDeadline(earlier(r.Deadline, time.Now().Add(continueWithin)))
 	} else if !whole {
@@ -158,7 +157,7 @@ func (x *exchange) readHead() (head, error) {
 			}
 			return h, nil
 		}
-		switch err = in.Fill(x.conn); {
+		switch err = x.conn.fill(); {
 		case err == nil:
 			x.began = true
 		case errors.Is(err, io.ErrShortBuffer):

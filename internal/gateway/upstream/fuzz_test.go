@@ -51,7 +51,7 @@ func read(method string, octets []byte, step int) reading {
 	e := new(balance.Endpoint)
 	of := c.of(e)
 	in := &memory{in: bytes.NewReader(octets), step: step}
-	made := &conn{Conn: in, client: c, of: of, abort: func() {}}
+	made := newConn(c, of, in)
 	of.conns[made] = struct{}{}
 	of.idle = append(of.idle, made)
 	c.idle.pushFront(made)

@@ -56,7 +56,7 @@ type conn struct {
 	client *Client
 	of     *endpoint
 	in     wire.Buffer
-	probe  probe
+	from   *wire.Receiver
 	abort  func() // closes it
 
 	// These are guarded by Client.mu.
@@ -195,7 +195,7 @@ func (c *Client) connect(ctx context.Context, e *balance.Endpoint, deadline time
 		if conn == nil {
 			return c.dial(ctx, e, of, deadline)
 		}
-		if conn.probe.quiet() {
+		if conn.from.Quiet() {
 			return conn, nil
 		}
 		conn.end()
@@ -235,8 +235,7 @@ func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, de
 	default:
 		return nil, &Error{Unsent, err}
 	}
-	made := &conn{Conn: nc, client: c, of: of, abort: func() { nc.Close() }}
-	made.probe.init(nc)
+	made := newConn(c, of, nc)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if of.drained {
@@ -244,6 +243,22 @@ func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, de
 	}
 	of.conns[made] = struct{}{}
 	return made, nil
+}
+
+func newConn(c *Client, of *endpoint, nc net.Conn) *conn {
+	return &conn{Conn: nc, client: c, of: of, from: wire.NewReceiver(nc), abort: func() { nc.Close() }}
+}
+
+// fill receives more. While it waits for that and has nothing it holds no buffer.
+func (c *conn) fill() error {
+	if !c.in.Empty() {
+		return c.in.Fill(c)
+	}
+	wire.FreeRoom(c.in.Room)
+	c.in = wire.Buffer{}
+	room, n, err := c.from.Receive()
+	c.in = wire.Buffer{Room: room, W: n}
+	return err
 }
 
 // exhausted reports whether an error means that this process, not the endpoint, lacks something.
@@ -335,7 +350,7 @@ func (c *Client) sweep() {
 	conn := c.idle.last
 	for n := 0; conn != nil && n < sweepMost; n++ {
 		newer := conn.before
-		if !conn.since.After(old) || !conn.probe.quiet() {
+		if !conn.since.After(old) || !conn.from.Quiet() {
 			c.drop(conn)
 		}
 		conn = newer

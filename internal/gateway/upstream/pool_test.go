@@ -147,7 +147,7 @@ func TestClosedMeanwhile(t *testing.T) {
 				wait(t, "the response came", func() bool {
 					c.mu.Lock()
 					defer c.mu.Unlock()
-					return c.idle.first == nil || !c.idle.first.probe.quiet()
+					return c.idle.first == nil || !c.idle.first.from.Quiet()
 				})
 			}
 			if status, _, err := ask(c, s, post(received{strings.NewReader("abc")}, 3)); status != 200 || err != nil || s.conns.Load() != 2 {

@@ -46,6 +46,7 @@ func init() {
 		"gateway.limits.bodyRate": func(t *testing.T) {
 			wantEarlier(t, "limits: {bodyGrace: 1s, bodyRate: 1000000000}", upload+strings.Repeat("0", 100_000), "HTTP/1.1 408 ")
 		},
+		"gateway.endpoints":      effectOfEndpoints,
 		"gateway.accessLog":      effectOfAccessLog,
 		"gateway.routeMetrics":   effectOfRouteMetrics,
 		"gateway.drain.listener": effectOfDrainListener,
@@ -627,6 +628,20 @@ func effectOfGatewayNode(t *testing.T) {
 	for range 50 {
 		g.want(8080, "shop.example", "/", http.StatusOK, "near /")
 	}
+}
+
+// effectOfEndpoints has requests go to endpoints that are set, for a Service or for one of its ports.
+func effectOfEndpoints(t *testing.T) {
+	b := startBackend(t, "local")
+	manifests := map[string]string{"all.yaml": gatewayService() + "---\n" + gatewayIngress("web", "shop.example")}
+	g := startGateway(t, "", manifests)
+	g.want(8080, "shop.example", "/", http.StatusServiceUnavailable, "no ready endpoint")
+	for _, of := range []string{"shop/web", "shop/web:80"} {
+		g := startGateway(t, fmt.Sprintf("endpoints: ['%s=%s']", of, b.addr), manifests)
+		g.want(8080, "shop.example", "/", http.StatusOK, "local /")
+	}
+	g = startGateway(t, fmt.Sprintf("endpoints: ['shop/web:81=%s']", b.addr), manifests)
+	g.want(8080, "shop.example", "/", http.StatusServiceUnavailable, "no ready endpoint")
 }
 
 func effectOfTrustedClients(t *testing.T) {

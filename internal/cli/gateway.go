@@ -17,11 +17,12 @@ SIGTERM or SIGINT, and pass them to the endpoints of Services.
 The cluster is read from the Kubernetes API or from manifests. Changes take
 effect immediately, and break off nothing that is open. An object that cannot be
 read affects only its own routes, and its last valid version stays in use.
+Manifests rarely have endpoints: --endpoint names a program that runs here.
 
 Ports are those of Ingresses and listeners plus --port-offset: port 80 is 8080 and
 443 is 8443 by default. Manifests without an IngressClass have their Ingresses
 served, too.`,
-		Example: `  portolan gateway --manifests examples/shop
+		Example: `  portolan gateway --manifests examples/shop --endpoint shop/web=127.0.0.1:3000
   curl --connect-to ::127.0.0.1:8080 http://shop.example/
   portolan gateway --kubeconfig ~/.kube/config --listen '[::]' --port-offset 0`,
 		Args:              arguments(0, 0),
@@ -49,6 +50,7 @@ type gatewayFlags struct {
 	sourceFlags
 	listen     []string
 	portOffset int
+	endpoints  []string
 	admin      string
 }
 
@@ -62,11 +64,15 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(
 		&f.portOffset, "port-offset", 0, "add `NUMBER` to the ports of Ingresses and listeners (default 8000)",
 	)
+	cmd.Flags().StringArrayVar(
+		&f.endpoints, "endpoint", nil,
+		"send requests for a Service to `NAMESPACE/SERVICE=ADDR:PORT`, repeatable, in place of its endpoints",
+	)
 	cmd.Flags().StringVar(
 		&f.admin, "admin", "",
 		"serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)",
 	)
-	for _, flag := range []string{"listen", "port-offset", "admin"} {
+	for _, flag := range []string{"listen", "port-offset", "endpoint", "admin"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 }
@@ -79,6 +85,9 @@ func (f *gatewayFlags) read(cmd *cobra.Command) (config.Config, error) {
 	}
 	if cmd.Flags().Changed("port-offset") {
 		c.Gateway.PortOffset = f.portOffset
+	}
+	if len(f.endpoints) > 0 {
+		c.Gateway.Endpoints = f.endpoints
 	}
 	if cmd.Flags().Changed("admin") {
 		c.Admin.Listen = f.admin

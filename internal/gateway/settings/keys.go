@@ -34,6 +34,10 @@ var Keys = key.Table{
 		Description: "Whether Gateways that request no address have one of the pool."},
 	{Path: "gateway.nodeName", Restart: []key.Condition{key.Always},
 		Description: "The name of the Node, for topology hints of endpoints; when empty the environment variable `NODE_NAME`."},
+	{Path: "gateway.endpoints", Restart: []key.Condition{key.Always},
+		Description: "Endpoints of Services in place of those of the cluster (`--endpoint`), as " +
+			"`NAMESPACE/SERVICE=ADDRESS:PORT`, or `NAMESPACE/SERVICE:PORT=ADDRESS:PORT` for one port of the Service: such as a " +
+			"program on the developer's machine, for manifests that have no EndpointSlices."},
 	{Path: "gateway.trustedClients", Restart: []key.Condition{key.Always},
 		Description: "The ranges of clients whose `X-Forwarded-For`, `-Proto` and `-Host` are passed on, such as load " +
 			"balancers. Those of others are replaced."},

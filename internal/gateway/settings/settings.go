@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,8 @@ type Gateway struct {
 	Pool          []string `yaml:"pool"`
 	PoolByDefault bool     `yaml:"poolByDefault"`
 	NodeName      string   `yaml:"nodeName"`
+	// Endpoints are those of Services in place of the cluster's.
+	Endpoints []string `yaml:"endpoints"`
 	// TrustedClients are ranges of clients whose X-Forwarded fields are passed on.
 	TrustedClients []string `yaml:"trustedClients"`
 	AccessLog      string   `yaml:"accessLog"`
@@ -107,7 +110,9 @@ type Compiled struct {
 	Compile    compile.Config
 	// Certificate and Key are the files of the certificate for hosts that have none; empty without one.
 	Certificate, Key string
-	Trusted          []netip.Prefix
+	// Endpoints are those of Services in place of the cluster's.
+	Endpoints map[ServicePort][]netip.AddrPort
+	Trusted   []netip.Prefix
 	// AccessLog is the format of lines; RouteMetrics is how many routes have series of their own.
 	AccessLog    string
 	RouteMetrics int
@@ -124,6 +129,12 @@ type Compiled struct {
 	PublishNode bool
 	// LeaseNamespace and LeaseName are the Lease by which one of several gateways writes statuses.
 	LeaseNamespace, LeaseName string
+}
+
+// ServicePort is a port of a Service, 0 for all of them.
+type ServicePort struct {
+	Namespace, Service string
+	Port               uint16
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of the packages
@@ -165,6 +176,9 @@ func (g *Gateway) Compile() (Compiled, error) {
 		return made, key.Errorf("gateway.handover", "%q is not an absolute path", g.Handover)
 	}
 	if err := g.compileStatus(&made); err != nil {
+		return made, err
+	}
+	if err := g.compileEndpoints(&made); err != nil {
 		return made, err
 	}
 	if err := g.compileListen(&made); err != nil {
@@ -227,6 +241,29 @@ func (g *Gateway) compilePool(made *Compiled) error {
 			return key.ItemErrorf("gateway.pool", i, "%q is an address of gateway.listen, too", text)
 		}
 		made.Compile.Pool = append(made.Compile.Pool, addr)
+	}
+	return nil
+}
+
+func (g *Gateway) compileEndpoints(made *Compiled) error {
+	const path = "gateway.endpoints"
+	for i, text := range g.Endpoints {
+		of, address, _ := strings.Cut(text, "=")
+		addr, err := netip.ParseAddrPort(address)
+		object, number, hasPort := strings.Cut(of, ":")
+		namespace, service, objectErr := key.Object(path, object)
+		port, portErr := uint64(0), error(nil)
+		if hasPort {
+			port, portErr = strconv.ParseUint(number, 10, 16)
+		}
+		if err != nil || objectErr != nil || portErr != nil || hasPort && port == 0 || addr.Port() == 0 {
+			return key.ItemErrorf(path, i, "%q is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000", text)
+		}
+		if made.Endpoints == nil {
+			made.Endpoints = make(map[ServicePort][]netip.AddrPort)
+		}
+		at := ServicePort{namespace, service, uint16(port)}
+		made.Endpoints[at] = append(made.Endpoints[at], addr)
 	}
 	return nil
 }

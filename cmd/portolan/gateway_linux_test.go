@@ -49,6 +49,8 @@ func init() {
 		"gateway.endpoints":      effectOfEndpoints,
 		"gateway.accessLog":      effectOfAccessLog,
 		"gateway.routeMetrics":   effectOfRouteMetrics,
+		"gateway.drain.endpoint": effectOfDrainEndpoint,
+		"gateway.drain.upgraded": effectOfDrainUpgraded,
 		"gateway.drain.listener": effectOfDrainListener,
 		"gateway.drain.shutdown": effectOfDrainShutdown,
 	})
@@ -482,11 +484,7 @@ func (g *gateway) inFlight(port int, b *backend) func() (int, string) {
 	var body string
 	var done sync.WaitGroup
 	done.Go(func() { status, body = g.fetch(port, "shop.example", "/wait") })
-	select {
-	case <-b.waiting:
-	case <-time.After(patience):
-		g.t.Fatal("the request did not reach the endpoint")
-	}
+	b.await(g.t)
 	return func() (int, string) {
 		done.Wait()
 		return status, body
@@ -705,6 +703,57 @@ func wantEarlier(t *testing.T, section, octets, response string) {
 		t.Errorf("%q: %q, %v, want %q and the end", section, answer, err, response)
 	}
 	wantSilence(t, later)
+}
+
+// await waits until a request below /wait has come to an endpoint.
+func (b *backend) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-b.waiting:
+	case <-time.After(patience):
+		t.Fatal("the request did not reach the endpoint " + b.name)
+	}
+}
+
+// effectOfDrainEndpoint breaks off a request at an endpoint that was removed, soon or later. It is sent again.
+func effectOfDrainEndpoint(t *testing.T) {
+	for section, by := range map[string]string{"drain: {endpoint: 1s}": "other", "": "web"} {
+		g, b := startShop(t, section)
+		result, other := g.inFlight(8080, b), startBackend(t, "other")
+		write(t, filepath.Join(g.dir, "service.yaml"), gatewayService(other))
+		g.want(8080, "shop.example", "/", http.StatusOK, "other /")
+		if by == "other" {
+			other.await(t)
+			b = other
+		}
+		b.proceed <- struct{}{}
+		if status, body := result(); status != http.StatusOK || body != by+" /wait" {
+			t.Errorf("%q: the request under way: %d %q, want a response by %s", section, status, body, by)
+		}
+	}
+}
+
+// effectOfDrainUpgraded breaks off upgraded connections at an endpoint that was removed with requests, or later.
+func effectOfDrainUpgraded(t *testing.T) {
+	for section, ends := range map[string]bool{"drain: {endpoint: 1s, upgraded: 1s}": true, "drain: {endpoint: 1s}": false} {
+		g, b := startShop(t, section)
+		say, other := g.chat(8080), startBackend(t, "other")
+		result := g.inFlight(8080, b)
+		write(t, filepath.Join(g.dir, "service.yaml"), gatewayService(other))
+		other.await(t) // the request was broken off, and sent again
+		other.proceed <- struct{}{}
+		result()
+		if !ends {
+			wantChat(t, say)
+			continue
+		}
+		g.poll(patience, func() error {
+			if _, err := say("hello"); err == nil {
+				return errors.New("the upgraded connection is still open")
+			}
+			return nil
+		})
+	}
 }
 
 // effectOfDrainListener breaks off what is open at a listener that is removed, at once or later.

@@ -122,7 +122,7 @@ var defaults = &config.Compiled{
 			Head: 16 << 10, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Rate: 240, Grace: 20 * time.Second,
 		},
 		AccessLog: "off", RouteMetrics: 200, LeaseNamespace: "kube-system", LeaseName: "portolan-gateway",
-		DrainListener: 30 * time.Second, DrainShutdown: 25 * time.Second,
+		DrainEndpoint: 30 * time.Second, DrainUpgraded: time.Hour, DrainListener: 30 * time.Second, DrainShutdown: 25 * time.Second,
 	},
 }
 
@@ -535,6 +535,8 @@ var refusals = map[string]struct{ text, want string }{
 	"idle for days":                  {"gateway: {limits: {idleTimeout: 48h}}", ":1: gateway.limits.idleTimeout: 48h0m0s is not between 1s and 24h"},
 	"bodies that stand still":        {"gateway: {limits: {bodyRate: 0}}", ":1: gateway.limits.bodyRate: 0 is not between 1 and 1000000000"},
 	"no grace for bodies":            {"gateway: {limits: {bodyGrace: 0s}}", ":1: gateway.limits.bodyGrace: 0s is not between 1s and 24h"},
+	"no time for endpoints to drain": {"gateway: {drain: {endpoint: 0s}}", ":1: gateway.drain.endpoint: 0s is not between 1s and 24h"},
+	"no time for WebSockets":         {"gateway: {drain: {upgraded: 0s}}", ":1: gateway.drain.upgraded: 0s is not between 1s and 720h"},
 	"a listener that stays for days": {"gateway: {drain: {listener: 48h}}", ":1: gateway.drain.listener: 48h0m0s is not between 0s and 24h"},
 	"an end after days":              {"gateway: {drain: {shutdown: 48h}}", ":1: gateway.drain.shutdown: 48h0m0s is not between 0s and 24h"},
 	"a Lease without a namespace":    {"gateway: {lease: own}", ":1: gateway.lease: \"own\" is not namespace/name"},

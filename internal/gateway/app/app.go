@@ -86,7 +86,8 @@ func New(cfg Config) (*Gateway, error) {
 		Out: cfg.AccessLog, Format: accesslog.Format(made.AccessLog), Trusted: made.Trusted, Log: cfg.Log,
 	})
 	g.proxy = proxy.New(proxy.Config{
-		Endpoints: g.endpoints, Trusted: made.Trusted, Log: cfg.Log,
+		Endpoints: g.endpoints, Trusted: made.Trusted, Drain: made.DrainEndpoint, DrainUpgraded: made.DrainUpgraded,
+		Log: cfg.Log,
 		Done: func(r *proxy.Record) {
 			g.metrics.done(r)
 			g.log.Request(r)

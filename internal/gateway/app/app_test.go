@@ -13,10 +13,13 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/support/budget"
@@ -261,4 +264,57 @@ func TestTracked(t *testing.T) {
 		t.Error("a connection is accepted after close")
 		client.Close()
 	}
+}
+
+// TestUnusedUpstreams keeps the endpoints of an upstream that no rule refers to any more for requests that were
+// given one before, and while one has a request.
+func TestUnusedUpstreams(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, nil)
+		same := new(table.Table)
+		g.worker.table.Store(same)
+		up := table.Upstream{Namespace: "shop", Service: "web", Port: 80}
+		serve := func(addrs ...netip.AddrPort) {
+			g.worker.serve(t.Context(), compile.Output{
+				Table: same, Endpoints: map[table.Upstream][]netip.AddrPort{up: addrs},
+			})
+		}
+		pass := func() *balance.Pool {
+			time.Sleep(g.worker.pause())
+			g.worker.removeUnused()
+			return g.endpoints.Pool(up)
+		}
+		addr := netip.MustParseAddrPort("192.0.2.1:80")
+		serve(addr)
+		pool := g.endpoints.Pool(up)
+		if pool == nil || pool.Len() != 1 {
+			t.Fatalf("the pool of an upstream that a rule refers to: %v", pool)
+		}
+		serve()
+		if g.worker.removeUnused(); g.endpoints.Pool(up) != pool || pool.Len() != 1 {
+			t.Error("the endpoints of an upstream are removed at once when no rule refers to it")
+		}
+		serve(addr)
+		if pass() != pool {
+			t.Error("an upstream is removed that a rule refers to again")
+		}
+		e := pool.Pick()
+		serve()
+		if pass() != pool || pass() != pool {
+			t.Error("an upstream is removed that has a request")
+		}
+		e.Done()
+		if pass() != nil {
+			t.Error("an upstream is not removed that has no requests any more")
+		}
+		serve(addr)
+		_ = g.endpoints.Pool(up).Pick()
+		serve()
+		for began := time.Now(); g.endpoints.Pool(up) != nil; pass() {
+			if took := time.Since(began); took > keepBusy+keepUnused {
+				t.Fatalf("an upstream whose request does not end is still there after %s", took)
+			}
+		}
+	})
 }

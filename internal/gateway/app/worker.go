@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -16,8 +15,11 @@ import (
 )
 
 // keepUnused is how long the endpoints of an upstream are kept that no rule refers to any more, for requests
-// that were given one before.
-const keepUnused = 10 * time.Second
+// that were given one before. Then they are kept while they have requests, at most for keepBusy.
+const (
+	keepUnused = 10 * time.Second
+	keepBusy   = time.Hour
+)
 
 // worker is the goroutine that compiles what changed, and has it served.
 type worker struct {
@@ -25,14 +27,17 @@ type worker struct {
 	compiler *compile.Compiler
 	table    atomic.Pointer[table.Table] // that is served; nil before the first
 	serves   chan struct{}               // closed when there is a table
-	// unused are upstreams to which no rule refers any more, and when they are removed.
-	unused map[table.Upstream]time.Time
+	// unused are upstreams to which no rule refers any more.
+	unused map[table.Upstream]unused
 }
+
+// unused is since when no rule refers to an upstream, and when it is looked at again.
+type unused struct{ since, next time.Time }
 
 func newWorker(g *Gateway) *worker {
 	return &worker{
 		Gateway: g, compiler: compile.NewCompiler(g.settings.Compile), serves: make(chan struct{}),
-		unused: make(map[table.Upstream]time.Time),
+		unused: make(map[table.Upstream]unused),
 	}
 }
 
@@ -120,7 +125,7 @@ func (w *worker) serve(ctx context.Context, out compile.Output) {
 	used := make(map[table.Upstream][]netip.AddrPort, len(out.Endpoints))
 	for up, addrs := range out.Endpoints {
 		if addrs == nil {
-			w.unused[up] = now.Add(keepUnused)
+			w.unused[up] = unused{now, now.Add(keepUnused)}
 			continue
 		}
 		delete(w.unused, up)
@@ -152,32 +157,33 @@ func (w *worker) always() []table.Socket {
 	return []table.Socket{{Port: w.settings.Compile.IngressPort}}
 }
 
-// removeUnused removes upstreams that no request can have any more.
+// removeUnused removes upstreams that no rule refers to, and that have no requests any more.
 func (w *worker) removeUnused() {
 	now := time.Now()
 	gone := make(map[table.Upstream][]netip.AddrPort)
-	for up, at := range w.unused {
-		if !now.Before(at) {
-			gone[up] = nil
+	for up, u := range w.unused {
+		if now.Before(u.next) {
+			continue
 		}
+		if pool := w.endpoints.Pool(up); pool != nil && pool.UnderWay() > 0 && now.Sub(u.since) < keepBusy {
+			w.unused[up] = unused{u.since, now.Add(keepUnused)}
+			continue
+		}
+		gone[up] = nil
+		delete(w.unused, up)
 	}
-	if len(gone) == 0 {
-		return
+	if len(gone) > 0 {
+		w.endpoints.Update(gone)
 	}
-	maps.DeleteFunc(w.unused, func(up table.Upstream, _ time.Time) bool {
-		_, is := gone[up]
-		return is
-	})
-	w.endpoints.Update(gone)
 }
 
 // pause returns for how long there is nothing to do but changes.
 func (w *worker) pause() time.Duration {
 	const long = time.Hour
 	next := w.sockets.next()
-	for _, at := range w.unused {
-		if next.IsZero() || at.Before(next) {
-			next = at
+	for _, u := range w.unused {
+		if next.IsZero() || u.next.Before(next) {
+			next = u.next
 		}
 	}
 	if next.IsZero() {

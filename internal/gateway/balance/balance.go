@@ -127,6 +127,14 @@ func (p *Pool) Has(e *Endpoint) bool { return slices.Contains(*p.endpoints.Load(
 // Len returns how many endpoints there are.
 func (p *Pool) Len() int { return len(*p.endpoints.Load()) }
 
+// UnderWay returns how many requests the endpoints have.
+func (p *Pool) UnderWay() (n int64) {
+	for _, e := range *p.endpoints.Load() {
+		n += e.UnderWay()
+	}
+	return n
+}
+
 // Ejected returns how many endpoints are ejected.
 func (p *Pool) Ejected() (n int) {
 	for _, e := range *p.endpoints.Load() {

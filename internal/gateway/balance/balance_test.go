@@ -92,8 +92,9 @@ func TestUpdate(t *testing.T) {
 	p := newPool(1)
 	e := p.Pick()
 	p.Update(addresses(2))
-	if !p.Has(e) || p.Len() != 2 || e.UnderWay() != 1 {
-		t.Errorf("after a second one came, the first: has %t, %d under way, %d in all", p.Has(e), e.UnderWay(), p.Len())
+	if !p.Has(e) || p.Len() != 2 || e.UnderWay() != 1 || p.UnderWay() != 1 {
+		t.Errorf("after a second one came, the first: has %t, %d under way, %d endpoints, %d under way in all",
+			p.Has(e), e.UnderWay(), p.Len(), p.UnderWay())
 	}
 	p.Update(addresses(2)[1:])
 	if p.Has(e) {

@@ -65,6 +65,11 @@ var Keys = key.Table{
 		Description: "How much longer clients may take than `bodyRate` allows."},
 	{Path: "gateway.drain",
 		Description: "For how long what is under way goes on."},
+	{Path: "gateway.drain.endpoint", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
+		Description: "At an endpoint that was removed: then requests are broken off."},
+	{Path: "gateway.drain.upgraded", Min: "1s", Max: "720h", Restart: []key.Condition{key.Always},
+		Description: "At an endpoint that was removed, for upgraded connections, such as WebSockets; at least as long as for " +
+			"requests."},
 	{Path: "gateway.drain.listener", Min: "0s", Max: "24h", Restart: []key.Condition{key.Always},
 		Description: "At a port that no listener has any more: then requests and upgraded connections are broken off."},
 	{Path: "gateway.drain.shutdown", Min: "0s", Max: "24h", Restart: []key.Condition{key.Always},

@@ -79,6 +79,8 @@ type Limits struct {
 
 // Drain is the section of how long what is under way goes on.
 type Drain struct {
+	Endpoint key.Duration `yaml:"endpoint"` // that was removed
+	Upgraded key.Duration `yaml:"upgraded"` // at an endpoint that was removed
 	Listener key.Duration `yaml:"listener"` // that was removed
 	Shutdown key.Duration `yaml:"shutdown"`
 }
@@ -98,7 +100,10 @@ func Default() Gateway {
 			Head: 16 << 10, HeadTimeout: key.Duration(10 * time.Second), IdleTimeout: key.Duration(2 * time.Minute),
 			BodyRate: 240, BodyGrace: key.Duration(20 * time.Second),
 		},
-		Drain: Drain{Listener: key.Duration(30 * time.Second), Shutdown: key.Duration(25 * time.Second)},
+		Drain: Drain{
+			Endpoint: key.Duration(30 * time.Second), Upgraded: key.Duration(time.Hour),
+			Listener: key.Duration(30 * time.Second), Shutdown: key.Duration(25 * time.Second),
+		},
 	}
 }
 
@@ -119,6 +124,9 @@ type Compiled struct {
 	Limits       h1.Limits
 	// Connections is the highest number of connections; 0 is as many as the memory limit allows.
 	Connections int
+	// DrainEndpoint and DrainUpgraded are how long requests, and upgraded connections, may go on at an endpoint
+	// that was removed.
+	DrainEndpoint, DrainUpgraded time.Duration
 	// DrainListener and DrainShutdown are how long requests may go on at a listener that was removed, and when
 	// the process stops.
 	DrainListener, DrainShutdown time.Duration
@@ -148,6 +156,7 @@ func (g *Gateway) Compile() (Compiled, error) {
 			IdleTimeout: time.Duration(g.Limits.IdleTimeout), Rate: g.Limits.BodyRate,
 			Grace: time.Duration(g.Limits.BodyGrace),
 		},
+		DrainEndpoint: time.Duration(g.Drain.Endpoint), DrainUpgraded: time.Duration(g.Drain.Upgraded),
 		DrainListener: time.Duration(g.Drain.Listener), DrainShutdown: time.Duration(g.Drain.Shutdown),
 		Compile: compile.Config{
 			GatewayController: g.Controller, IngressController: g.Ingress.Controller, IngressPort: uint16(g.Ingress.Port),

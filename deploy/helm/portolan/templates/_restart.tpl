@@ -87,6 +87,7 @@
 - gateway.pool
 - gateway.poolByDefault
 - gateway.nodeName
+- gateway.endpoints
 - gateway.trustedClients
 - gateway.routeMetrics
 - gateway.limits.connections
@@ -95,6 +96,8 @@
 - gateway.limits.idleTimeout
 - gateway.limits.bodyRate
 - gateway.limits.bodyGrace
+- gateway.drain.endpoint
+- gateway.drain.upgraded
 - gateway.drain.listener
 - gateway.drain.shutdown
 - gateway.handover
@@ -211,6 +214,7 @@
 - gateway.pool
 - gateway.poolByDefault
 - gateway.nodeName
+- gateway.endpoints
 - gateway.trustedClients
 - gateway.routeMetrics
 - gateway.limits.connections
@@ -219,6 +223,8 @@
 - gateway.limits.idleTimeout
 - gateway.limits.bodyRate
 - gateway.limits.bodyGrace
+- gateway.drain.endpoint
+- gateway.drain.upgraded
 - gateway.drain.listener
 - gateway.drain.shutdown
 - gateway.handover

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -67,15 +68,27 @@ func wantPublished(t *testing.T, publish, address string) {
 }
 
 func effectOfGatewayLease(t *testing.T) {
-	for section, want := range map[string]string{"": "kube-system/portolan-gateway", "lease: edge/own": "edge/own"} {
+	for lease, want := range map[string]string{"": "kube-system/portolan-gateway", ", lease: edge/own": "edge/own"} {
 		api := gatewayAPI(t)
-		p := startGatewayOf(t, api, section)
+		p := startGatewayOf(t, api, "publish: {addresses: [192.0.2.7]}"+lease)
 		namespace, name, _ := strings.Cut(want, "/")
 		p.poll(patience, func() error {
 			if !api.Get(namespace, name, new(coordinationv1.Lease)) {
-				return fmt.Errorf("%q: no Lease %s", section, want)
+				return fmt.Errorf("%q: no Lease %s", lease, want)
 			}
 			return nil
 		})
+	}
+}
+
+// TestGatewayPreview: a gateway without an address that others could know serves a cluster, and writes nothing to it.
+func TestGatewayPreview(t *testing.T) {
+	t.Parallel()
+	api := gatewayAPI(t)
+	p := startGatewayOf(t, api, "ingress: {port: 80}")
+	p.waitLog("statuses are not written: gateway.publish and gateway.pool are empty")
+	p.stop(syscall.SIGTERM)
+	if writes := api.Writes(); len(writes) > 0 {
+		t.Errorf("it wrote %q", writes)
 	}
 }

@@ -9,6 +9,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -107,22 +108,31 @@ func New(cfg Config) (*Gateway, error) {
 		Refused: g.refused, Log: cfg.Log,
 	})
 	if cfg.Statuses != nil {
-		g.reporter = g.newReporter()
+		if g.reporter, err = g.newReporter(); err != nil {
+			return nil, err
+		}
 	}
 	g.worker = newWorker(g)
 	return g, nil
 }
 
-// newReporter returns what writes the statuses.
-func (g *Gateway) newReporter() *status.Reporter {
+// newReporter returns what writes the statuses. It is nil if there is no address that they could have: a gateway that
+// serves a cluster's routes on a laptop does not tell the cluster.
+func (g *Gateway) newReporter() (*status.Reporter, error) {
 	publish := g.settings.Publish
 	if g.settings.PublishNode {
-		publish.Node = g.settings.Compile.Node
+		if publish.Node = g.settings.Compile.Node; publish.Node == "" {
+			return nil, errors.New("gateway.publish.node: the name of the Node is not known; set gateway.nodeName")
+		}
+	}
+	if publish.Empty() && len(g.settings.Compile.Pool) == 0 {
+		g.cfg.Log.Info("statuses are not written: gateway.publish and gateway.pool are empty")
+		return nil, nil
 	}
 	return status.New(status.Config{
 		Controller: g.settings.Compile.GatewayController, Publish: publish, Writer: g.cfg.Statuses, Lead: g.cfg.Lead,
 		Bundles: g.cfg.Bundles, Wrote: g.metrics.wrote, Log: g.cfg.Log,
-	})
+	}), nil
 }
 
 // The shares of the memory limit for connections and for requests over HTTP/2, the memory of one in octets,

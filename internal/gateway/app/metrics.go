@@ -50,7 +50,7 @@ func newMetrics(routes int) *gatewayMetrics {
 			Name: "portolan_gateway_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
 		})
 	}
-	return &gatewayMetrics{
+	m := &gatewayMetrics{
 		routes: newRoutesStats(routes),
 		reasons: prometheus.NewCounterVec(counter(
 			"own_responses_total", "Responses that no endpoint gave, by the reason; rule is one that a rule has.",
@@ -72,6 +72,12 @@ func newMetrics(routes int) *gatewayMetrics {
 			"Time from what caused a change of endpoints, as its controller noted it, until requests are served by it.",
 		),
 	}
+	for _, k := range status.Kinds() {
+		for _, r := range status.Results() {
+			m.writes.WithLabelValues(k.String(), string(r))
+		}
+	}
+	return m
 }
 
 // done records what became of a request.

@@ -56,7 +56,8 @@ func (w *wanted) toClass(o *cluster.GatewayClass, now int64) cluster.Object {
 
 func (w *wanted) toSet(o *cluster.ListenerSet, now int64) cluster.Object {
 	conditions, listeners := w.merge(o.Conditions, w.conditions, now), w.mergeListeners(o.ListenerStatuses, now)
-	if o.Generation != w.generation || slices.Equal(o.Conditions, conditions) && slices.EqualFunc(o.ListenerStatuses, listeners, sameListener) {
+	same := slices.Equal(o.Conditions, conditions) && slices.EqualFunc(o.ListenerStatuses, listeners, sameListener)
+	if same || o.Generation != w.generation {
 		return nil
 	}
 	made := *o
@@ -71,7 +72,7 @@ func (w *wanted) toGateway(o *cluster.Frontend, now int64) cluster.Object {
 		Listeners: w.mergeListeners(was.Listeners, now), AttachedListenerSets: w.sets,
 	}
 	same := slices.Equal(was.Addresses, status.Addresses) && slices.Equal(was.Conditions, status.Conditions) &&
-		slices.EqualFunc(was.Listeners, status.Listeners, sameListener) && was.AttachedListenerSets == status.AttachedListenerSets
+		slices.EqualFunc(was.Listeners, status.Listeners, sameListener) && was.AttachedListenerSets == w.sets
 	if same || o.Gateway.Generation != w.generation {
 		return nil
 	}
@@ -164,7 +165,8 @@ func (w *wanted) mergeListeners(was []cluster.ListenerStatus, now int64) (made [
 			conditions = was[k].Conditions
 		}
 		made = append(made, cluster.ListenerStatus{
-			Name: l.name, SupportedKinds: l.kinds, AttachedRoutes: l.attached, Conditions: w.merge(conditions, l.conditions, now),
+			Name: l.name, SupportedKinds: l.kinds, AttachedRoutes: l.attached,
+			Conditions: w.merge(conditions, l.conditions, now),
 		})
 	}
 	return made

@@ -208,7 +208,7 @@ func (a *surroundings) programmed(s *subject) cluster.Condition {
 // address.
 const (
 	parentNotProgrammed = "ParentNotProgrammed"
-	noAddress           = "the gateway knows no address of its own; set gateway.status.addresses or gateway.status.service"
+	noAddress           = "the gateway knows no address of its own: see gateway.publish in its configuration"
 )
 
 // listener returns the condition Programmed of a listener.

@@ -17,6 +17,9 @@ type Publish struct {
 	Node string
 }
 
+// Empty reports whether nothing is set.
+func (p *Publish) Empty() bool { return p.Service.Name == "" && len(p.Addresses) == 0 && p.Node == "" }
+
 // addresses returns the addresses; nil if nothing is set.
 func (p *Publish) addresses(v *cluster.View) []cluster.GatewayAddress {
 	made := []cluster.GatewayAddress{}

@@ -2,7 +2,6 @@ package status
 
 import (
 	"container/heap"
-	"container/list"
 	"reflect"
 	"sync"
 	"time"
@@ -34,7 +33,7 @@ type queue struct {
 type item struct {
 	*wanted
 	state   itemState
-	at      *list.Element // in its lane, if it is ready
+	at      *element[*item] // in its lane, if it is ready
 	backoff retry.Backoff
 	due     time.Time // if it is delayed
 	index   int       // in delayed
@@ -55,7 +54,7 @@ const (
 type kindQueue struct {
 	kind  cluster.Kind
 	lanes map[string]*lane // by Namespace
-	turns list.List        // of lanes that are not empty
+	turns list[*lane]      // that are not empty
 	// held is until when nothing is taken, since the API refused one.
 	held    time.Time
 	backoff retry.Backoff
@@ -63,8 +62,8 @@ type kindQueue struct {
 
 type lane struct {
 	namespace string
-	items     list.List
-	at        *list.Element // in turns
+	items     list[*item]
+	at        *element[*lane] // in turns
 }
 
 // writing is what was written of an object last, and how often others changed it.
@@ -154,7 +153,7 @@ func (q *queue) take() (i *item, next time.Time) {
 		q.ready(due)
 	}
 	for n, k := range q.kinds {
-		if k.turns.Len() == 0 {
+		if k.turns.empty() {
 			continue
 		}
 		if k.held.After(now) {
@@ -162,9 +161,10 @@ func (q *queue) take() (i *item, next time.Time) {
 			continue
 		}
 		q.kinds = append(append(q.kinds[:n:n], q.kinds[n+1:]...), k) // the others are first now
-		l := k.turns.Front().Value.(*lane)
-		k.turns.MoveToBack(l.at)
-		i = l.items.Front().Value.(*item)
+		l := k.turns.first.value
+		k.turns.remove(l.at)
+		l.at = k.turns.push(l)
+		i = l.items.first.value
 		q.remove(i)
 		i.state = taken
 		return i, time.Time{}
@@ -269,10 +269,10 @@ func (q *queue) ready(i *item) {
 	l := k.lanes[i.ref.Key.Namespace]
 	if l == nil {
 		l = &lane{namespace: i.ref.Key.Namespace}
-		l.at = k.turns.PushBack(l)
+		l.at = k.turns.push(l)
 		k.lanes[l.namespace] = l
 	}
-	i.state, i.at = ready, l.items.PushBack(i)
+	i.state, i.at = ready, l.items.push(i)
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -295,8 +295,8 @@ func (q *queue) remove(i *item) {
 	case ready:
 		k := q.kind(i.ref.Kind)
 		l := k.lanes[i.ref.Key.Namespace]
-		if l.items.Remove(i.at); l.items.Len() == 0 {
-			k.turns.Remove(l.at)
+		if l.items.remove(i.at); l.items.empty() {
+			k.turns.remove(l.at)
 			delete(k.lanes, l.namespace)
 		}
 	case delayed:
@@ -317,7 +317,7 @@ func (d delays) Swap(i, k int) {
 
 // Push implements heap.Interface.
 func (d *delays) Push(x any) {
-	i := x.(*item)
+	i, _ := x.(*item)
 	i.index = len(*d)
 	*d = append(*d, i)
 }

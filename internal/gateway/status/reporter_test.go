@@ -84,7 +84,8 @@ func TestKindsTakeTurns(t *testing.T) {
 // TestProportional: the change of one route of thousands has its own status derived, and that of what counts it.
 func TestProportional(t *testing.T) {
 	t.Parallel()
-	test(t, crowd(2000), func(t *testing.T, p *process) {
+	test(t, crowd(2000), func(p *process) {
+		t := p.t
 		p.server.taken()
 		p.server.put(route("a", "new", 1, "g"))
 		synctest.Wait()
@@ -258,7 +259,9 @@ func TestNotLeading(t *testing.T) {
 		ready := 0
 		for _, k := range p.queue.kinds {
 			for _, l := range k.lanes {
-				ready += l.items.Len()
+				for e := l.items.first; e != nil; e = e.next {
+					ready++
+				}
 			}
 		}
 		if p.Leading() || p.Waiting() > 22 || ready != p.Waiting() || len(s.taken()) > 0 {
@@ -273,7 +276,8 @@ func TestNotLeading(t *testing.T) {
 func TestOthersRewrite(t *testing.T) {
 	t.Parallel()
 	objects := base(gateway("g", "ours", 1, "http:80"))
-	test(t, objects, func(t *testing.T, p *process) {
+	test(t, objects, func(p *process) {
+		t := p.t
 		s := p.server
 		rewrite := func(of cluster.Ref) {
 			if g, ok := s.objects[of].(*cluster.Frontend); ok {
@@ -310,7 +314,8 @@ func TestOthersRewrite(t *testing.T) {
 // TestStaleModel: what the API has is newer than what was judged. Nothing is written until that is judged, too.
 func TestStaleModel(t *testing.T) {
 	t.Parallel()
-	test(t, base(gateway("g", "ours", 1, "http:80"), route("a", "r", 3, "g")), func(t *testing.T, p *process) {
+	test(t, base(gateway("g", "ours", 1, "http:80"), route("a", "r", 3, "g")), func(p *process) {
+		t := p.t
 		s := p.server
 		s.taken()
 		s.mu.Lock()
@@ -335,7 +340,8 @@ func TestStaleModel(t *testing.T) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	objects := base(ingress("i", "none"), gateway("g", "ours", 1, "http:80", "http:80"))
-	test(t, objects, func(t *testing.T, p *process) {
+	test(t, objects, func(p *process) {
+		t := p.t
 		told := func() (all []string) {
 			synctest.Wait()
 			p.server.mu.Lock()
@@ -450,7 +456,8 @@ func TestIncrementsEqualScratch(t *testing.T) {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			t.Parallel()
 			w := &world{Rand: rand.New(rand.NewPCG(uint64(seed), 2))}
-			test(t, base(), func(t *testing.T, p *process) {
+			test(t, base(), func(p *process) {
+				t := p.t
 				p.server.mu.Lock()
 				p.server.pause = time.Millisecond // so that objects change while they are written
 				p.server.mu.Unlock()
@@ -520,7 +527,7 @@ func (w *world) change(p *process) {
 			return
 		}
 		spec, again := *r.Spec, *r
-		spec.Statuses = slices.DeleteFunc(slices.Clone(spec.Statuses), func(s cluster.ParentStatus) bool {
+		spec.Statuses = slices.DeleteFunc(slices.Clone(spec.Statuses), func(cluster.ParentStatus) bool {
 			return w.IntN(2) == 0
 		})
 		spec.Statuses = append(spec.Statuses, cluster.ParentStatus{Parent: parent("g"), Controller: other})

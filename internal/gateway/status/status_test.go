@@ -109,7 +109,8 @@ func TestStatuses(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			test(t, base(tt.objects...), func(t *testing.T, p *process) {
+			test(t, base(tt.objects...), func(p *process) {
+				t := p.t
 				if diff := cmp.Diff(tt.want, said(get[cluster.Object](p.server, tt.of))); diff != "" {
 					t.Errorf("status of %v (-want +got):\n%s", tt.of, diff)
 				}
@@ -145,7 +146,8 @@ func TestOnlyOurs(t *testing.T) {
 		entry("g", controller, condition("Accepted", "True", 12)),
 		entry("gone", other),
 	}
-	test(t, base(gateway("g", "ours", 1, "http:80"), r), func(t *testing.T, p *process) {
+	test(t, base(gateway("g", "ours", 1, "http:80"), r), func(p *process) {
+		t := p.t
 		now := time.Now().Unix()
 		want := []cluster.ParentStatus{
 			theirs,
@@ -178,7 +180,8 @@ func TestRoomForParents(t *testing.T) {
 		r.Spec.Statuses = append(r.Spec.Statuses, cluster.ParentStatus{Parent: parent(fmt.Sprint("other", i)), Controller: other})
 	}
 	objects := base(gateway("g", "ours", 1, "http:80"), gateway("h", "ours", 1, "http:81"), r)
-	test(t, objects, func(t *testing.T, p *process) {
+	test(t, objects, func(p *process) {
+		t := p.t
 		got := get[*cluster.Route](p.server, r.Ref()).Spec.Statuses
 		if len(got) != maxParents || got[maxParents-1].Parent != parent("g") {
 			t.Errorf("%d entries, the last %+v, want %d with g", len(got), got[len(got)-1], maxParents)
@@ -190,7 +193,8 @@ func TestRoomForParents(t *testing.T) {
 func TestProgrammed(t *testing.T) {
 	t.Parallel()
 	objects := base(gateway("g", "ours", 1, "http:80", "also:81"), gateway("h", "ours", 1, "other:82"))
-	test(t, objects, func(t *testing.T, p *process) {
+	test(t, objects, func(p *process) {
+		t := p.t
 		check := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -337,7 +341,8 @@ func TestBundle(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", claim, c, tt.want)
 		}
 	}
-	test(t, base(), func(t *testing.T, p *process) {
+	test(t, base(), func(p *process) {
+		t := p.t
 		p.bundles <- Bundle{Versions: map[string]string{"gateways": "v0.0.0"}}
 		synctest.Wait()
 		if got := text(get[*cluster.GatewayClass](p.server, ourClass.Ref()).Conditions); !strings.HasSuffix(got, "False UnsupportedVersion 1") {

@@ -131,6 +131,7 @@ func (s *server) Warn(_ context.Context, w Warning) error {
 // process is a gateway: its compiler, its sockets and its Reporter.
 type process struct {
 	*Reporter
+	t        *testing.T
 	compiler *compile.Compiler
 	server   *server
 	bundles  chan Bundle
@@ -145,7 +146,7 @@ var supported = Bundle{Versions: map[string]string{"gateways": "v1.6.3"}}
 func follow(ctx context.Context, t *testing.T, s *server, change func(*Config)) *process {
 	t.Helper()
 	p := &process{
-		server: s, bundles: make(chan Bundle, 1), troubles: make(chan map[table.Socket]error), results: make(map[Result]int),
+		t: t, server: s, bundles: make(chan Bundle, 1), troubles: make(chan map[table.Socket]error), results: make(map[Result]int),
 		compiler: compile.NewCompiler(compile.Config{
 			GatewayController: controller, IngressController: "portolan.dev/ingress",
 		}),
@@ -206,14 +207,14 @@ func (p *process) compile(ctx context.Context) {
 }
 
 // test runs a test in a bubble, with an API server and a gateway.
-func test(t *testing.T, objects []cluster.Object, do func(t *testing.T, p *process)) {
+func test(t *testing.T, objects []cluster.Object, do func(p *process)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(objects...)
 		ctx, stop := context.WithCancel(t.Context())
 		p := follow(ctx, t, s, nil)
 		synctest.Wait()
-		do(t, p)
+		do(p)
 		stop()
 		synctest.Wait()
 	})
@@ -294,11 +295,13 @@ func text(all []cluster.StatusCondition) string {
 func said(o cluster.Object) (lines []string) {
 	listeners := func(all []cluster.ListenerStatus) {
 		for _, l := range all {
-			kinds := ""
+			var kinds []string
 			for _, k := range l.SupportedKinds {
-				kinds += " " + k.Kind
+				kinds = append(kinds, k.Kind)
 			}
-			lines = append(lines, fmt.Sprintf("%s:%s, %d routes, %s", l.Name, kinds, l.AttachedRoutes, text(l.Conditions)))
+			lines = append(lines, fmt.Sprintf(
+				"%s: %s, %d routes, %s", l.Name, strings.Join(kinds, " "), l.AttachedRoutes, text(l.Conditions),
+			))
 		}
 	}
 	switch o := o.(type) {

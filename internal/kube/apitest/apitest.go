@@ -192,7 +192,9 @@ var resources = func() map[string]resource {
 			metav1.TypeMeta{APIVersion: registration, Kind: "ValidatingWebhookConfiguration"},
 		},
 	}
-	all["events"] = resource{new(eventsv1.Event), metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"}}
+	all["events"] = resource{
+		new(eventsv1.Event), metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
+	}
 	all["customresourcedefinitions"] = resource{
 		new(metav1.PartialObjectMetadata),
 		metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},

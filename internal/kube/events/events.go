@@ -81,8 +81,9 @@ func (w *Writer) write(ctx context.Context, e *Event) error {
 	if err != nil {
 		return err
 	}
-	path := []string{"apis", eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "namespaces", e.namespace(), "events"}
-	return client.Post().AbsPath(path...).Body(body).MaxRetries(0).Do(ctx).Error()
+	version := eventsv1.SchemeGroupVersion
+	return client.Post().AbsPath("apis", version.Group, version.Version, "namespaces", e.namespace(), "events").
+		Body(body).MaxRetries(0).Do(ctx).Error()
 }
 
 // namespace returns that of the Event: of the object, or for objects of the cluster "default", as the API has it.

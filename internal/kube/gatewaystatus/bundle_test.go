@@ -2,6 +2,7 @@ package gatewaystatus_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -41,7 +42,9 @@ func follow(t *testing.T, server *apitest.Server) <-chan status.Bundle {
 	t.Cleanup(func() {
 		stop()
 		server.Stop()
-		<-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Follow = %v", err)
+		}
 	})
 	return said
 }

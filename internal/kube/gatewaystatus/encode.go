@@ -27,7 +27,11 @@ func (w *Writer) fields(was object.API, text []byte, is cluster.Object) (map[str
 	case *cluster.ListenerSet:
 		return map[string]any{"conditions": conditions(o.Conditions), "listeners": listeners(o.ListenerStatuses)}, nil
 	case *cluster.Route:
-		parents, err := w.parents(was.(*gatewayv1.HTTPRoute), text, o.Spec)
+		route, ok := was.(*gatewayv1.HTTPRoute)
+		if !ok {
+			return nil, fmt.Errorf("%T is not an HTTPRoute", was)
+		}
+		parents, err := w.parents(route, text, o.Spec)
 		return map[string]any{"parents": parents}, err
 	case *cluster.Frontend:
 		if o.Ingress != nil {

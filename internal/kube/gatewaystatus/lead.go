@@ -16,6 +16,7 @@ func Lead(
 	namespace, name string,
 	log *slog.Logger,
 ) (func(ctx context.Context, work func(context.Context) error) error, error) {
+	client.Timeout = timeout
 	own, err := api.NewClient(client)
 	if err != nil {
 		return nil, err
@@ -28,12 +29,6 @@ func Lead(
 		return nil, fmt.Errorf("gateway.lease: %w", err)
 	}
 	return func(ctx context.Context, work func(context.Context) error) error {
-		for {
-			err := election.Run(ctx, work)
-			if ctx.Err() != nil {
-				return nil
-			}
-			log.Warn("statuses are not written by this gateway any more", "err", err)
-		}
+		return election.Always(api.WithDebugLog(ctx, log), work)
 	}, nil
 }

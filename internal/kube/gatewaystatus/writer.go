@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,8 +36,17 @@ type Writer struct {
 	events     *events.Writer
 }
 
-// New returns a Writer for the controller of GatewayClasses. It makes a client when it is used for the first time.
+// Limits of the requests: a status needs two. One that hangs delays another one by the timeout, and does not keep a
+// leader from renewing its Lease.
+const (
+	requests = 200 // per second
+	timeout  = 5 * time.Second
+)
+
+// New returns a Writer for the controller of GatewayClasses, with limits of its own. It makes a client when it is used
+// for the first time.
 func New(controller string, client api.ClientConfig) *Writer {
+	client.QPS, client.Burst, client.Timeout = requests, requests, timeout
 	return &Writer{controller: controller, client: lazily(client), events: events.New(controller, client)}
 }
 

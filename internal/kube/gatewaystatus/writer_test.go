@@ -299,7 +299,7 @@ func TestErrors(t *testing.T) {
 				t.Fatalf("Update = %t, %v", wrote, err)
 			}
 			for _, of := range []error{status.ErrGone, status.ErrKind, status.ErrUnavailable} {
-				if errors.Is(err, of) != (of == tt.want) {
+				if errors.Is(err, of) != errors.Is(of, tt.want) {
 					t.Errorf("%v: it is %q: %t", err, of, errors.Is(err, of))
 				}
 			}

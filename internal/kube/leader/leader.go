@@ -141,6 +141,18 @@ func (e *Election) Run(ctx context.Context, lead func(context.Context) error) er
 	}
 }
 
+// Always calls lead as often as this process leads, until ctx is done: after the Lease was lost it waits until it
+// leads again. It returns ctx's error, or lead's when lead fails.
+func (e *Election) Always(ctx context.Context, lead func(context.Context) error) error {
+	for {
+		err := e.Run(ctx, lead)
+		if ctx.Err() != nil || !errors.Is(err, ErrLost) {
+			return err
+		}
+		e.cfg.Log.Warn("this process leads no more", "lease", e.cfg.Namespace+"/"+e.cfg.Name, "err", err)
+	}
+}
+
 // lead calls lead with a context that ends with ctx, or with held, when the Lease is lost.
 func (e *Election) lead(ctx, held context.Context, lead func(context.Context) error) error {
 	e.leading.Store(true)

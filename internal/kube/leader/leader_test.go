@@ -118,6 +118,63 @@ func TestLeaseLost(t *testing.T) {
 	})
 }
 
+// TestAlways: a leader that lost the Lease leads again when it can, and its context ended in between.
+func TestAlways(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var away atomic.Bool
+		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, errors.New("no api")
+		})
+		e, err := leader.New(config(client))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		times, ended := 0, make(chan error, 1)
+		go func() {
+			ended <- e.Always(ctx, func(ctx context.Context) error {
+				times++
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		for want := 1; want <= 3; want++ {
+			if !e.Leading() || times != want {
+				t.Errorf("it leads: %t, for the time %d, want %d", e.Leading(), times, want)
+			}
+			away.Store(true)
+			time.Sleep(leader.DefaultLeaseDuration)
+			synctest.Wait()
+			if e.Leading() {
+				t.Error("without the API it leads")
+			}
+			away.Store(false)
+			time.Sleep(leader.DefaultLeaseDuration + 3*leader.DefaultRetryPeriod)
+			synctest.Wait()
+		}
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Always = %v, want %v", err, context.Canceled)
+		}
+	})
+}
+
+// TestAlwaysFails: an error of leading ends Always.
+func TestAlwaysFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := leader.New(config(fake.NewClientset()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := errors.New("broken")
+		if err := e.Always(t.Context(), func(context.Context) error { return broken }); !errors.Is(err, broken) {
+			t.Errorf("Always = %v, want %v", err, broken)
+		}
+	})
+}
+
 // outage is a time in which nobody who has the Lease can renew it, and in which it
 // can be read, and given back.
 func outage(client *fake.Clientset) *atomic.Bool {

@@ -37,12 +37,8 @@ func newStore(objects ...cluster.Object) *cluster.Store {
 }
 
 // compileAll compiles all that is in a Store.
-func compileAll(store *cluster.Store) (c *Compiler, made Output) { return compileWith(store, nil) }
-
-// compileWith compiles all that is in a Store, and knows the key pairs that Secrets had.
-func compileWith(store *cluster.Store, pairs map[cluster.Key]*keyPair) (c *Compiler, made Output) {
+func compileAll(store *cluster.Store) (c *Compiler, made Output) {
 	c = NewCompiler(testConfig)
-	maps.Copy(c.certificates.pairs, pairs)
 	store.View(func(v *cluster.View) { made = c.Apply(v, &cluster.Changes{Everything: true}) })
 	return c, made
 }
@@ -76,8 +72,17 @@ func ask(t *table.Table, q *query) string {
 	return text + name + ": " + compiled(t, q)
 }
 
+// testConfigs are those of clusters that change.
+func testConfigs() []Config {
+	unclassed, byDefault, bare := testConfig, testConfig, testConfig
+	unclassed.Unclassed = true
+	byDefault.PoolByDefault, byDefault.DefaultCertificate = true, true
+	bare.Node, bare.Pool, bare.IngressPort = "", nil, 8080
+	return []Config{testConfig, unclassed, byDefault, bare}
+}
+
 // TestChangesEqualScratch changes clusters at random. After each change, what was compiled from the
-// changes is what compiling everything yields. CHANGES is how many changes of how many clusters there are.
+// changes is what compiling everything yields. CHANGES is how many changes there are.
 func TestChangesEqualScratch(t *testing.T) {
 	t.Parallel()
 	seeds, changes := 12, 150
@@ -97,7 +102,8 @@ func TestChangesEqualScratch(t *testing.T) {
 			w := newWorld(uint64(seed))
 			store := newStore(w.classes()...)
 			feed := store.Subscribe()
-			incremental := &increments{c: NewCompiler(testConfig), endpoints: make(map[table.Upstream][]netip.AddrPort)}
+			cfg := testConfigs()[seed%len(testConfigs())]
+			incremental := &increments{c: NewCompiler(cfg), endpoints: make(map[table.Upstream][]netip.AddrPort)}
 			for i := range changes {
 				store.Update(func(tx *cluster.Tx) {
 					for range 1 + w.IntN(4) {
@@ -141,7 +147,10 @@ func (i *increments) apply(v *cluster.View, changes *cluster.Changes) map[cluste
 // compare compares it with what compiling everything yields.
 func (i *increments) compare(t *testing.T, store *cluster.Store, w *world) {
 	t.Helper()
-	scratch, from := compileWith(store, i.c.certificates.pairs)
+	scratch := NewCompiler(i.c.cfg)
+	maps.Copy(scratch.certificates.pairs, i.c.certificates.pairs) // Secrets keep those that they had
+	var from Output
+	store.View(func(v *cluster.View) { from = scratch.Apply(v, &cluster.Changes{Everything: true}) })
 	if diff := cmp.Diff(from.Endpoints, i.endpoints, byValue); diff != "" {
 		t.Errorf("endpoints (-scratch +changes):\n%s", diff)
 	}

@@ -238,7 +238,8 @@ func (e *evaluator) holders() (all [][]*served) {
 		}
 		valid := func(kind string, of cluster.Key, specs []cluster.Listener) (held []*served) {
 			for i := range specs {
-				if specs[i].Protocol == "HTTP" || specs[i].Protocol == "HTTPS" {
+				terminates := specs[i].Protocol == "HTTPS" && (specs[i].TLS == nil || specs[i].TLS.Mode == "Terminate")
+				if specs[i].Protocol == "HTTP" || terminates {
 					held = append(held, &served{&specs[i], kind, of, addrs})
 				}
 			}
@@ -434,7 +435,12 @@ func valid(rule *cluster.RouteRule) bool {
 		prefix := slices.ContainsFunc(all, func(f cluster.Filter) bool {
 			return f.Rewrite != nil && f.Rewrite.Path != nil && f.Rewrite.Path.Prefix
 		})
-		return !(has("RequestRedirect") && has("URLRewrite")) && !(prefix && expressionOrExact)
+		headers := slices.ContainsFunc(all, func(f cluster.Filter) bool {
+			return f.Headers != nil && slices.ContainsFunc(f.Headers.Add, func(h cluster.Header) bool {
+				return slices.Contains(f.Headers.Remove, h.Name)
+			})
+		})
+		return !(has("RequestRedirect") && has("URLRewrite")) && !(prefix && expressionOrExact) && !headers
 	}
 	return works(rule.Filters) && !slices.ContainsFunc(rule.Backends, func(b cluster.RouteBackend) bool {
 		answers := slices.ContainsFunc(b.Filters, func(f cluster.Filter) bool { return f.Type == "RequestRedirect" || f.Type == "CORS" })

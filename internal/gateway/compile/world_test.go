@@ -149,8 +149,11 @@ func (w *world) listeners() (all []cluster.Listener) {
 			l.Protocol, l.TLS = cluster.HTTPSProtocol, &cluster.ListenerTLS{Mode: cluster.TLSTerminate}
 			for range w.IntN(3) {
 				l.TLS.Certificates = append(l.TLS.Certificates, cluster.ObjectRef{
-					Kind: "Secret", Namespace: w.namespace(), Name: w.of("c1", "c2"),
+					Kind: w.of("Secret", "Secret", "Secret", "ConfigMap"), Namespace: w.namespace(), Name: w.of("c1", "c2"),
 				})
+			}
+			if w.one(10) {
+				l.TLS.Mode = cluster.TLSPassthrough
 			}
 		}
 		if w.one(10) {
@@ -174,6 +177,9 @@ func (w *world) gateway() *cluster.Frontend {
 	if w.one(2) {
 		spec.Status.Addresses = w.addresses()
 	}
+	if w.one(3) {
+		spec.Status.Listeners = []cluster.ListenerStatus{{Name: "l0", AttachedRoutes: int32(w.IntN(2))}}
+	}
 	if w.one(20) {
 		spec.Parameters = &cluster.ObjectRef{Kind: "ConfigMap", Namespace: "a", Name: "c"}
 	}
@@ -194,7 +200,7 @@ func (w *world) addresses() []cluster.GatewayAddress {
 }
 
 func (w *world) service() *cluster.Service {
-	s := &cluster.Service{Key: w.key("s1", "s2"), Ports: []cluster.Port{{Name: "http", Number: 80, Protocol: cluster.TCP}}}
+	s := &cluster.Service{Key: w.key("s1", "s2"), Ports: []cluster.Port{{Name: w.of("http", "http", "web"), Number: 80, Protocol: cluster.TCP}}}
 	s.Spec = &cluster.ServiceSpec{Families: []cluster.AddressType{cluster.IPv4}}
 	switch w.IntN(8) {
 	case 0:
@@ -222,7 +228,17 @@ func (w *world) slice() *cluster.EndpointSlice {
 		Key: w.key("s1-a", "s1-b", "s2-a"), AddressType: cluster.AddressType(w.of("IPv4", "IPv4", "IPv6")), Spec: new(cluster.SliceSpec),
 		Ports: []cluster.Port{{Name: w.of("http", "http", "more"), Protocol: cluster.TCP, Number: 8000 + uint16(w.IntN(2))}},
 	}
-	s.Service = s.Name[:2]
+	if s.Service = s.Name[:2]; w.one(8) {
+		s.Service = w.of("s1", "s2")
+	}
+	switch w.IntN(20) {
+	case 0:
+		s.Ports[0].Protocol = cluster.UDP
+	case 1:
+		s.Ports[0].Number = 0
+	case 2:
+		s.Ports = append(s.Ports, cluster.Port{Name: w.of("web", "more"), Protocol: cluster.TCP, Number: 9000})
+	}
 	for i := range w.IntN(4) {
 		terminating := w.one(4)
 		e := cluster.Endpoint{
@@ -292,6 +308,9 @@ func (w *world) ingress() *cluster.Frontend {
 	if w.one(3) {
 		spec.Default = new(w.backend())
 	}
+	if w.one(3) {
+		spec.LoadBalancer = []cluster.LoadBalancerIngress{{IP: w.of("192.0.2.1", "192.0.2.2")}}
+	}
 	for w.one(3) {
 		t := cluster.IngressTLS{Secret: w.of("c1", "c2", "c2", "")}
 		if w.IntN(3) > 0 {
@@ -325,8 +344,14 @@ func (w *world) route() *cluster.Route {
 			Section: w.of("", "", "", "l0"), Port: []uint16{0, 0, 0, 80}[w.IntN(4)],
 		})
 	}
+	if w.one(10) {
+		spec.Parents[0].ObjectRef = cluster.ObjectRef{Kind: "Service", Namespace: w.namespace(), Name: "s1"}
+	}
 	for range 1 + w.IntN(3) {
 		spec.Rules = append(spec.Rules, w.rule())
+	}
+	if w.one(2) {
+		spec.Statuses = []cluster.ParentStatus{{Parent: spec.Parents[0], Controller: w.of("a", "b")}}
 	}
 	r := &cluster.Route{Key: w.key("r1", "r2", "r3", "r4", "r5"), Spec: spec}
 	for w.one(3) {
@@ -353,6 +378,7 @@ func (w *world) rule() cluster.RouteRule {
 	}
 	if w.one(8) {
 		rule.Request = cluster.Timeout{Set: true, Limit: time.Duration(w.IntN(3)) * time.Second}
+		rule.BackendRequest = cluster.Timeout{Set: true, Limit: time.Duration(w.IntN(2)) * time.Second}
 	}
 	return rule
 }
@@ -391,7 +417,13 @@ func (w *world) value(names ...string) cluster.ValueMatch {
 
 // filters are seldom any.
 func (w *world) filters() (all []cluster.Filter) {
-	switch w.IntN(14) {
+	switch w.IntN(16) {
+	case 5:
+		all = append(all, cluster.Filter{Type: cluster.CORSFilter, CORS: &cluster.CORS{Origins: []string{"*"}, Credentials: w.one(2)}})
+	case 6:
+		all = append(all, cluster.Filter{Type: cluster.ResponseHeaderModifier, Headers: &cluster.HeaderModifier{
+			Add: []cluster.Header{{Name: "a", Value: "1"}}, Remove: []string{w.of("a", "b")},
+		}})
 	case 0:
 		all = append(all, cluster.Filter{Type: cluster.RequestRedirect, Redirect: &cluster.Redirect{Hostname: w.of("b.test", "c.test")}})
 		if w.one(2) {

@@ -155,7 +155,7 @@ func (l *listener) judge() {
 	case l.unsupported():
 		acceptance = no(accepted, "UnsupportedProtocol", fmt.Sprintf("protocol %s is not supported", l.spec.Protocol))
 		l.kinds = nil
-	case l.terminates() && l.spec.TLS != nil && l.spec.TLS.Mode == cluster.TLSPassthrough:
+	case l.spec.Protocol == cluster.HTTPSProtocol && !l.terminates():
 		acceptance = no(accepted, "UnsupportedValue", "tls.mode is Passthrough, which protocol HTTPS cannot have")
 	}
 	l.valid = l.valid && acceptance.Status == "True"

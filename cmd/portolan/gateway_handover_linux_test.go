@@ -22,7 +22,7 @@ func (g *gateway) replace() *gateway {
 	next.process = follow(g.t, cmd)
 	next.waitLog("ports of the process before are taken over")
 	next.waitLog("requests are served")
-	g.process.stop(syscall.SIGTERM)
+	g.stop(syscall.SIGTERM)
 	return next
 }
 

@@ -234,10 +234,7 @@ func (g *Gateway) Ready() (missing, remarks []string) {
 			}
 		}
 	}
-	for _, err := range g.sockets.problems() {
-		remarks = append(remarks, err)
-	}
-	return missing, remarks
+	return missing, g.sockets.problems()
 }
 
 // Accounts returns the figures of the connections.

@@ -132,7 +132,7 @@ func freePort(t *testing.T) uint16 {
 
 // TestSocketsOfAddresses binds an address of its own beside all addresses, in any order, and leaves the other
 // one when it is removed.
-func TestSocketsOfAddresses(t *testing.T) {
+func TestSocketsOfAddresses(t *testing.T) { //nolint:tparallel // the subtests bind one port
 	t.Parallel()
 	own := loopback()
 	all, one := table.Socket{Port: freePort(t)}, table.Socket{Addr: own}
@@ -301,7 +301,7 @@ func TestUnusedUpstreams(t *testing.T) {
 		}
 		e := pool.Pick()
 		serve()
-		if pass() != pool || pass() != pool {
+		if first, second := pass(), pass(); first != pool || second != pool {
 			t.Error("an upstream is removed that has a request")
 		}
 		e.Done()

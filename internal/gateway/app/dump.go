@@ -36,7 +36,8 @@ func (g *Gateway) WriteTable(to io.Writer) error {
 			fmt.Fprintf(out, "  not bound: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		port := t.Port(at)
-		for _, l := range slices.SortedFunc(port.Listeners(), func(a, b *table.Listener) int { return cmp.Compare(a.Name, b.Name) }) {
+		byName := func(a, b *table.Listener) int { return cmp.Compare(a.Name, b.Name) }
+		for _, l := range slices.SortedFunc(port.Listeners(), byName) {
 			g.writeListener(out, l)
 		}
 		if l := port.Ingresses(); l != nil {

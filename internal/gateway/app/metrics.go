@@ -21,8 +21,11 @@ var (
 	socketCount  = metrics.Desc("gateway_ports", "Ports at which requests are to be accepted.")
 	unboundCount = metrics.Desc("gateway_ports_unbound", "Ports that cannot be bound, at one of their addresses or more.")
 	linesDropped = metrics.Desc("gateway_access_log_dropped_total", "Lines of the access log that were dropped.")
-	waitingCount = metrics.Desc("gateway_statuses_waiting", "Objects whose status is to be written, by the gateway that leads.")
-	leading      = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
+	waitingCount = metrics.Desc(
+		"gateway_statuses_waiting",
+		"Objects whose status the gateway that leads is to write.",
+	)
+	leading = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
 )
 
 // ruleReason is the label of all reasons that rules have.

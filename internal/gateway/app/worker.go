@@ -145,7 +145,8 @@ func (w *worker) serve(ctx context.Context, out compile.Output) {
 // endpointsOf returns the endpoints of an upstream: those that are set, or those of the cluster.
 func (w *worker) endpointsOf(up table.Upstream, addrs []netip.AddrPort) []netip.AddrPort {
 	for _, port := range []uint16{up.Port, 0} {
-		if set := w.settings.Endpoints[settings.ServicePort{Namespace: up.Namespace, Service: up.Service, Port: port}]; set != nil {
+		of := settings.ServicePort{Namespace: up.Namespace, Service: up.Service, Port: port}
+		if set := w.settings.Endpoints[of]; set != nil {
 			return set
 		}
 	}

@@ -440,7 +440,7 @@ func valid(rule *cluster.RouteRule) bool {
 				return slices.Contains(f.Headers.Remove, h.Name)
 			})
 		})
-		return !(has("RequestRedirect") && has("URLRewrite")) && !(prefix && expressionOrExact) && !headers
+		return (!has("RequestRedirect") || !has("URLRewrite")) && (!prefix || !expressionOrExact) && !headers
 	}
 	return works(rule.Filters) && !slices.ContainsFunc(rule.Backends, func(b cluster.RouteBackend) bool {
 		answers := slices.ContainsFunc(b.Filters, func(f cluster.Filter) bool { return f.Type == "RequestRedirect" || f.Type == "CORS" })
@@ -478,7 +478,7 @@ func meets(m *cluster.RouteMatch, q *query) bool {
 	}
 	for _, c := range distinct(m.Query, same) {
 		is, there := "", false
-		for _, pair := range strings.Split(q.query, "&") {
+		for pair := range strings.SplitSeq(q.query, "&") {
 			name, value, _ := strings.Cut(pair, "=")
 			if name, _ = url.QueryUnescape(name); name == c.Name && !there && pair != "" {
 				is, _ = url.QueryUnescape(value)
@@ -737,13 +737,15 @@ func compiled(t *table.Table, q *query) string {
 	if rule.Status != 0 {
 		return fmt.Sprintf("%s: %d", text, rule.Status)
 	}
+	made := new(strings.Builder)
+	made.WriteString(text)
 	for _, b := range rule.Backends {
 		if b.Upstream == (table.Upstream{}) {
-			text += fmt.Sprintf(" 500*%d", b.Weight)
+			fmt.Fprintf(made, " 500*%d", b.Weight)
 			continue
 		}
 		protocol := map[table.Protocol]string{table.H2C: "/h2c"}[b.Upstream.Protocol]
-		text += fmt.Sprintf(" %s/%s:%d%s*%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port, protocol, b.Weight)
+		fmt.Fprintf(made, " %s/%s:%d%s*%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port, protocol, b.Weight)
 	}
-	return text
+	return made.String()
 }

@@ -173,7 +173,7 @@ func (l *listener) judge() {
 			}
 		}
 		if unknown != nil {
-			message := fmt.Sprintf("kinds of routes that are not supported: %s", strings.Join(unknown, ", "))
+			message := "kinds of routes that are not supported: " + strings.Join(unknown, ", ")
 			refs = no(resolvedRefs, "InvalidRouteKinds", message)
 		}
 	}
@@ -203,7 +203,7 @@ func resolveConflicts(order []*holder) {
 		lost := conflictsWithin(valid)
 		late := make(map[*listener]cluster.Condition) // those that lost to another holder
 		for _, l := range h.listeners {
-			if !l.valid && !(l.unsupported() && h.accepted.Status == "True") {
+			if !l.valid && (!l.unsupported() || h.accepted.Status != "True") {
 				continue
 			}
 			for _, s := range l.sockets {

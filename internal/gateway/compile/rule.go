@@ -109,7 +109,8 @@ func replacesPrefix(rule *table.Rule) bool {
 		return a.Rewrite != nil && a.Rewrite.Path != nil && a.Rewrite.Path.Prefix ||
 			a.Redirect != nil && a.Redirect.Path != nil && a.Redirect.Path.Prefix
 	}
-	return prefix(&rule.Actions) || slices.ContainsFunc(rule.Backends, func(b table.Backend) bool { return prefix(&b.Actions) })
+	ofBackend := func(b table.Backend) bool { return prefix(&b.Actions) }
+	return prefix(&rule.Actions) || slices.ContainsFunc(rule.Backends, ofBackend)
 }
 
 // pathKinds are the kinds of matches of paths.
@@ -263,7 +264,10 @@ func (r *ruler) backend(from *cluster.RouteBackend) (b table.Backend, err error)
 		return b, err
 	}
 	if b.Redirect != nil || b.CORS != nil {
-		return b, refuse("UnsupportedValue", "filters of backendRefs that answer, RequestRedirect and CORS, are not supported")
+		return b, refuse(
+			"UnsupportedValue",
+			"filters of backendRefs that answer, RequestRedirect and CORS, are not supported",
+		)
 	}
 	up, problem := r.upstream(&from.BackendRef)
 	switch {

@@ -7,11 +7,11 @@ var Keys = key.Table{
 	{Path: "gateway",
 		Description: "Ingress and Gateway API, `portolan gateway`. See gateway.md."},
 	{Path: "gateway.listen", Restart: []key.Condition{key.Always},
-		Description: "The addresses at which requests are accepted (`--listen`), but those of Gateways that have addresses of " +
-			"their own; `[::]`, or none, is all."},
+		Description: "The addresses at which requests are accepted (`--listen`), but those of Gateways that have " +
+			"addresses of their own; `[::]`, or none, is all."},
 	{Path: "gateway.portOffset", Min: "0", Max: "65535", Restart: []key.Condition{key.Always},
-		Description: "What is added to the ports of Ingresses and listeners to get those that are bound (`--port-offset`): " +
-			"with 8000, port 80 is 8080, which needs no privileges."},
+		Description: "What is added to the ports of Ingresses and listeners to get those that are bound " +
+			"(`--port-offset`): with 8000, port 80 is 8080, which needs no privileges."},
 	{Path: "gateway.controller", Restart: []key.Condition{key.Always},
 		Description: "The `spec.controllerName` of the GatewayClasses that are served."},
 	{Path: "gateway.ingress",
@@ -23,8 +23,8 @@ var Keys = key.Table{
 	{Path: "gateway.ingress.tlsPort", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
 		Description: "The port at which Ingresses are served over HTTPS, if one has `tls` or there is a `certificate`."},
 	{Path: "gateway.ingress.certificate", Restart: []key.Condition{key.Always},
-		Description: "The file of the certificate for hosts of Ingresses that have none, in PEM. It is read again when it " +
-			"changes."},
+		Description: "The file of the certificate for hosts of Ingresses that have none, in PEM. It is read again " +
+			"when it changes."},
 	{Path: "gateway.ingress.key", Restart: []key.Condition{key.Always},
 		Description: "The file of its key, in PEM. It is read again when it changes."},
 	{Path: "gateway.pool", Restart: []key.Condition{key.Always},
@@ -33,11 +33,12 @@ var Keys = key.Table{
 	{Path: "gateway.poolByDefault", Restart: []key.Condition{key.Always},
 		Description: "Whether Gateways that request no address have one of the pool."},
 	{Path: "gateway.nodeName", Restart: []key.Condition{key.Always},
-		Description: "The name of the Node, for topology hints of endpoints; when empty the environment variable `NODE_NAME`."},
+		Description: "The name of the Node, for topology hints of endpoints; when empty the environment variable " +
+			"`NODE_NAME`."},
 	{Path: "gateway.endpoints", Restart: []key.Condition{key.Always},
 		Description: "Endpoints of Services in place of those of the cluster (`--endpoint`), as " +
-			"`NAMESPACE/SERVICE=ADDRESS:PORT`, or `NAMESPACE/SERVICE:PORT=ADDRESS:PORT` for one port of the Service: such as a " +
-			"program on the developer's machine, for manifests that have no EndpointSlices."},
+			"`NAMESPACE/SERVICE=ADDRESS:PORT`, or `NAMESPACE/SERVICE:PORT=ADDRESS:PORT` for one port of the Service: " +
+			"such as a program on the developer's machine, for manifests that have no EndpointSlices."},
 	{Path: "gateway.trustedClients", Restart: []key.Condition{key.Always},
 		Description: "The ranges of clients whose `X-Forwarded-For`, `-Proto` and `-Host` are passed on, such as load " +
 			"balancers. Those of others are replaced."},
@@ -45,8 +46,8 @@ var Keys = key.Table{
 		Description: "A line for each request on standard output: `json`, which says what the gateway did with it and " +
 			"why, or `combined`, as web servers write it. See gateway.md."},
 	{Path: "gateway.routeMetrics", Min: "0", Max: "10000", Restart: []key.Condition{key.Always},
-		Description: "The highest number of Ingresses and routes that have series of their own in metrics; others share those " +
-			"with the label `route=\"other\"`."},
+		Description: "The highest number of Ingresses and routes that have series of their own in metrics; others " +
+			"share those with the label `route=\"other\"`."},
 	{Path: "gateway.limits",
 		Description: "What clients can make the gateway hold."},
 	{Path: "gateway.limits.connections", Min: "0", Max: "1000000", Restart: []key.Condition{key.Always},
@@ -59,8 +60,8 @@ var Keys = key.Table{
 	{Path: "gateway.limits.idleTimeout", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
 		Description: "How long a connection may wait for its next request."},
 	{Path: "gateway.limits.bodyRate", Min: "1", Max: "1000000000", Restart: []key.Condition{key.Always},
-		Description: "The least octets per second at which clients must send bodies and take responses, after `bodyGrace`. Only " +
-			"the time counts that the gateway waits for them."},
+		Description: "The least octets per second at which clients must send bodies and take responses, after " +
+			"`bodyGrace`. Only the time counts that the gateway waits for them."},
 	{Path: "gateway.limits.bodyGrace", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
 		Description: "How much longer clients may take than `bodyRate` allows."},
 	{Path: "gateway.drain",
@@ -68,26 +69,28 @@ var Keys = key.Table{
 	{Path: "gateway.drain.endpoint", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
 		Description: "At an endpoint that was removed: then requests are broken off."},
 	{Path: "gateway.drain.upgraded", Min: "1s", Max: "720h", Restart: []key.Condition{key.Always},
-		Description: "At an endpoint that was removed, for upgraded connections, such as WebSockets; at least as long as for " +
-			"requests."},
+		Description: "At an endpoint that was removed, for upgraded connections, such as WebSockets; at least as " +
+			"long as for requests."},
 	{Path: "gateway.drain.listener", Min: "0s", Max: "24h", Restart: []key.Condition{key.Always},
 		Description: "At a port that no listener has any more: then requests and upgraded connections are broken off."},
 	{Path: "gateway.drain.shutdown", Min: "0s", Max: "24h", Restart: []key.Condition{key.Always},
-		Description: "After the signal to stop, and `lameduck`: then requests and upgraded connections, such as WebSockets, " +
-			"are broken off. `terminationGracePeriodSeconds` of a Pod must be longer than both."},
+		Description: "After the signal to stop, and `lameduck`: then requests and upgraded connections, such as " +
+			"WebSockets, are broken off. `terminationGracePeriodSeconds` of a Pod must be longer than both."},
 	{Path: "gateway.handover", Restart: []key.Condition{key.Always},
-		Description: "The path of a socket at which a process that replaces this one on the same host takes over its ports, " +
-			"so that no connection is refused meanwhile; empty turns it off. The directory must be one that only the " +
-			"gateway can write to."},
+		Description: "The path of a socket at which a process that replaces this one on the same host takes over " +
+			"its ports, so that no connection is refused meanwhile; empty turns it off. The directory must be one " +
+			"that only the gateway can write to."},
 	{Path: "gateway.publish",
-		Description: "The addresses in the statuses of Ingresses, and of Gateways without one of the pool, with the Kubernetes " +
-			"API. The first of these that is set counts."},
+		Description: "The addresses in the statuses of Ingresses, and of Gateways without one of the pool, with " +
+			"the Kubernetes API. The first of these that is set counts."},
 	{Path: "gateway.publish.service", Restart: []key.Condition{key.Always},
-		Description: "The Service of type LoadBalancer that leads to the gateway, as `namespace/name`: its addresses and names."},
+		Description: "The Service of type LoadBalancer that leads to the gateway, as `namespace/name`: its " +
+			"addresses and names."},
 	{Path: "gateway.publish.addresses", Restart: []key.Condition{key.Always},
 		Description: "IP addresses and hostnames."},
 	{Path: "gateway.publish.node", Restart: []key.Condition{key.Always},
 		Description: "The internal addresses of the Node, see `nodeName`."},
 	{Path: "gateway.lease", Restart: []key.Condition{key.Always},
-		Description: "The Lease by which one of several gateways is elected, which alone writes statuses, as `namespace/name`."},
+		Description: "The Lease by which one of several gateways is elected, which alone writes statuses, as " +
+			"`namespace/name`."},
 }

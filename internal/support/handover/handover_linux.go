@@ -119,7 +119,9 @@ func trusted(conn *net.UnixConn) error {
 		return err
 	}
 	var peer *unix.Ucred
-	ctrlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	ctrlErr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	if err = errors.Join(ctrlErr, err); err != nil {
 		return err
 	}

@@ -2,10 +2,10 @@ package handover
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -109,7 +109,7 @@ func TestManySockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	var sockets []Socket
 	for i := range 2*batch + 3 {
-		sockets = append(sockets, Socket{fmt.Sprint(i), listen(t)})
+		sockets = append(sockets, Socket{strconv.Itoa(i), listen(t)})
 	}
 	sockets[7].Listener.Close()
 	offer(t, path, sockets...)

@@ -45,7 +45,7 @@ func TestEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	event := events.Event{
-		Service: cluster.Key{Namespace: "default", Name: "web"}, Node: "node-1",
+		Object: cluster.Ref{Kind: cluster.KindService, Key: cluster.Key{Namespace: "default", Name: "web"}}, Node: "node-1",
 		Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Note: "the port is taken",
 	}
 	for claim, test := range map[string]struct {

@@ -3,13 +3,16 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"portolan.dev/portolan/internal/kube/apitest"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // gatewayAPI returns an API server with a Gateway, a route to a Service and its endpoint.
@@ -42,6 +45,17 @@ func gatewayAPI(t *testing.T) *apitest.Server {
 	return api
 }
 
+// tlsGateway returns a Gateway with a certificate that does not exist.
+func tlsGateway() *gatewayv1.Gateway {
+	gw := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "tls"}}
+	gw.Spec.GatewayClassName = "portolan"
+	gw.Spec.Listeners = []gatewayv1.Listener{{
+		Name: "https", Port: 443, Protocol: gatewayv1.HTTPSProtocolType,
+		TLS: &gatewayv1.ListenerTLSConfig{CertificateRefs: []gatewayv1.SecretObjectReference{{Name: "cert"}}},
+	}}
+	return gw
+}
+
 // TestGatewayOfCluster checks that explain and get read the Gateways of a cluster, that one without their
 // CustomResourceDefinitions has none, and that what cannot be read is not said to be missing.
 func TestGatewayOfCluster(t *testing.T) {
@@ -65,6 +79,7 @@ func TestGatewayOfCluster(t *testing.T) {
 		"no Secrets without https":   {refuse("secrets"), explain, 0, "served by Service shop/web, port 80\n"},
 		"no rights for HTTPRoutes":   {refuse("httproutes"), routes, 0, "httproutes"},
 		"no rights for Deployments":  {refuse("deployments"), explain, 0, "GET http://shop.example/\n"},
+		"listeners without Secrets":  {func(s *apitest.Server) { refuse("secrets")(s); s.Put(tlsGateway()) }, []string{"get", "gateways", "-A", "-o", "wide"}, 0, "https:443   True       <unknown>    0        <unknown>   <none>"},
 		"no routes where none exist": {without, routes, 0, "No resources found"},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -80,4 +95,52 @@ func TestGatewayOfCluster(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCheckGatewayOfCluster checks that Secrets that cannot be read are told once, and not said to be missing.
+func TestCheckGatewayOfCluster(t *testing.T) {
+	t.Parallel()
+	const missing = "tls-secret-missing"
+	for claim, test := range map[string]struct {
+		prepare func(*apitest.Server)
+		found   bool // the finding
+		stderr  int  // lines about Secrets
+	}{
+		"a Secret that does not exist": {func(*apitest.Server) {}, true, 0},
+		"no rights for Secrets":        {refuse("secrets"), false, 1},
+		"a Secret":                     {func(s *apitest.Server) { s.Put(certificate(t)) }, false, 0},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			api := gatewayAPI(t)
+			i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+			i.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"shop.example"}, SecretName: "cert"}}
+			i.Spec.DefaultBackend = &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+				Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80},
+			}}
+			api.Put(i)
+			test.prepare(api)
+			stdout, stderr, _ := command(t, nil, "check", "--kubeconfig", api.Kubeconfig(t))
+			if strings.Contains(stdout, missing) != test.found || strings.Count(stderr, "secrets") != test.stderr {
+				t.Errorf("stdout %s, stderr %s; want %s: %v, and %d lines about secrets", stdout, stderr, missing, test.found, test.stderr)
+			}
+			const class = "gateway shop/public: warning: spec.gatewayClassName: no controller has accepted GatewayClass portolan"
+			if !strings.Contains(stdout, class) {
+				t.Errorf("stdout %s, want %s", stdout, class)
+			}
+		})
+	}
+}
+
+// certificate returns a Secret with a certificate for shop.example.
+func certificate(t *testing.T) *corev1.Secret {
+	t.Helper()
+	c, err := testcert.New("shop.example", time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cert"}, Type: corev1.SecretTypeTLS}
+	text, key := c.PEM()
+	s.Data = map[string][]byte{"tls.crt": text, "tls.key": key}
+	return s
 }

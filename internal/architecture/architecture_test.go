@@ -137,6 +137,8 @@ var arrows = []arrow{
 	{"pod/connection", "proxy/frontend", "evaluates connections as the kernel does"},
 	{"pod/connection", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod/connection", "policy/ruleset", "asks what the kernel lets pass"},
+	{"pod/lint", "gateway/compile", "which routes are accepted, and which rules never serve"},
+	{"pod/lint", "gateway/table", "which paths match, and where redirects lead"},
 	{"pod/request", "gateway/compile", "what Ingresses and routes are compiled into"},
 	{"pod/request", "gateway/table", "which rules serve a request"},
 	{"pod/app", "gateway/compile", "whose Ingresses and Gateways are served"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
@@ -69,10 +70,11 @@ func newCheck() *cobra.Command {
 	var flags checkFlags
 	cmd := &cobra.Command{
 		Use:   "check [PATH]...",
-		Short: "Find problems with names in manifests or a cluster",
-		Long: `Find names that do not resolve, or not to what is expected, in a cluster or in
-manifests: what is wrong, why, and the cure. Each PATH is a file, a directory,
-or - for standard input; together they describe one cluster.
+		Short: "Find problems with names and routes in manifests or a cluster",
+		Long: `Find names that do not resolve, or not to what is expected, and Ingresses and
+HTTPRoutes that do not serve what they say, in a cluster or in manifests: what is
+wrong, why, and the cure. Each PATH is a file, a directory, or - for standard input;
+together they describe one cluster.
 
 With --explain, the arguments are rules, and the command describes them, each
 with an example and its cure; without a rule it lists all of them.
@@ -242,6 +244,7 @@ func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, 
 	if settings.Manifests == "" && len(paths) == 0 && len(f.exclude) > 0 {
 		return c, l, errors.New("--exclude goes with manifests")
 	}
+	f.source.also = append(slices.Clip(gatewayKinds), cluster.KindSecret)
 	r, err := f.source.reading(settings, source.Whole)
 	if err != nil {
 		return c, l, err

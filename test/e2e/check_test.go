@@ -25,10 +25,23 @@ var refusedExamples = []string{
 	lint.EndpointAddressForbidden, lint.PodDNSRefused, lint.PodPolicyUnknown,
 }
 
+// noGatewayAPI is why examples with Gateways can't be shown here.
+const noGatewayAPI = "the API server has no CustomResourceDefinitions of the Gateway API"
+
 // notForClusters are the rules whose examples can't be shown here, and why.
 var notForClusters = map[string]string{
-	lint.PodNoClusterDNS:    "it is about a kubelet's settings",
-	lint.PodNoClusterDomain: "it is about a kubelet's settings",
+	lint.PodNoClusterDNS:       "it is about a kubelet's settings",
+	lint.PodNoClusterDomain:    "it is about a kubelet's settings",
+	lint.GatewayClassUnserved:  noGatewayAPI,
+	lint.ListenerConflict:      noGatewayAPI,
+	lint.ListenerSetNotAllowed: noGatewayAPI,
+	lint.RouteNotAccepted:      noGatewayAPI,
+	lint.RouteBackendMissing:   noGatewayAPI,
+	lint.ReferenceGrantMissing: noGatewayAPI,
+	lint.RouteShadowed:         noGatewayAPI,
+	lint.RouteNeverMatches:     noGatewayAPI,
+	lint.PathTrailingSlash:     noGatewayAPI,
+	lint.RedirectLoop:          noGatewayAPI,
 }
 
 // moreResources are of the kinds that examples of rules have beside resources.
@@ -37,6 +50,8 @@ var moreResources = map[string]schema.GroupVersionResource{
 	"StatefulSet":   {Group: "apps", Version: "v1", Resource: "statefulsets"},
 	"NetworkPolicy": {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 	"Ingress":       {Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
+	"IngressClass":  {Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses"},
+	"Secret":        {Version: "v1", Resource: "secrets"},
 }
 
 // TestCheckExamples puts each rule's example to a real API server, which refuses

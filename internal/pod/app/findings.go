@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/source"
@@ -129,7 +130,10 @@ func (i *Inspector) served() (domains []string) {
 
 // rules returns a Linter for the model.
 func (i *Inspector) rules(v *cluster.View, n NodeSettings) *lint.Linter {
-	c := &lint.Linter{View: v, DNSService: i.dnsService(), Observed: i.observed, Served: i.served()}
+	c := &lint.Linter{
+		View: v, DNSService: i.dnsService(), Observed: i.observed, Served: i.served(), Gateway: i.gateway(), Now: time.Now(),
+		Unread: i.unread,
+	}
 	for _, domain := range i.Domains() {
 		c.Domains = append(c.Domains, strings.ToLower(domain))
 	}

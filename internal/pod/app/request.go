@@ -25,7 +25,7 @@ type HTTPRequest struct {
 
 // Request explains what becomes of an HTTP request.
 func (i *Inspector) Request(ctx context.Context, q HTTPRequest) (e *request.Explanation) {
-	r := request.Request{Gateway: i.gateway(), Message: q.Message, Now: time.Now()}
+	r := request.Request{Gateway: i.gateway(), Message: q.Message, Now: time.Now(), Partial: i.loaded.Partial}
 	var node NodeSettings
 	if q.DNS != nil {
 		q.DNS.Name, node = q.Message.Name, q.DNS.Node
@@ -42,18 +42,18 @@ func (i *Inspector) Request(ctx context.Context, q HTTPRequest) (e *request.Expl
 
 // Routes lists the HTTPRoutes, and what the gateway makes of them.
 func (i *Inspector) Routes() (all []request.Route) {
-	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway()).Routes() })
+	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway(), i.loaded.Partial...).Routes() })
 	return all
 }
 
 // Gateways lists the Gateways, and what the gateway makes of them.
 func (i *Inspector) Gateways() (all []request.Gateway) {
-	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway()).Gateways() })
+	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway(), i.loaded.Partial...).Gateways() })
 	return all
 }
 
 // Ingresses lists the Ingresses, and what the gateway makes of them.
 func (i *Inspector) Ingresses() (all []request.Ingress) {
-	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway()).Ingresses() })
+	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway(), i.loaded.Partial...).Ingresses() })
 	return all
 }

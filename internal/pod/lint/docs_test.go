@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write docs/rules.md and the findings in
 
 const intro = `# Rules
 
-The problems that ` + "`portolan check`" + ` finds. Each rule has an ID that never changes and a severity: an **error** is a name that does not resolve, or at whose address nothing answers; a **warning** may be one, or is one for some clients; a **note** works, but may surprise. The exit status is 1 if there is an error; ` + "`--fail-on warning`" + ` and ` + "`--fail-on note`" + ` are stricter, whatever ` + "`--severity`" + ` prints. Manifests without any Kubernetes object are an error with exit status 2: what should have rendered them has failed.
+The problems that ` + "`portolan check`" + ` finds, with names and with the requests that Ingresses and HTTPRoutes are to serve. Each rule has an ID that never changes and a severity: an **error** is a name that does not resolve, or at whose address nothing answers, or an object that serves no requests; a **warning** may be one, or is one for some clients; a **note** works, but may surprise. The exit status is 1 if there is an error; ` + "`--fail-on warning`" + ` and ` + "`--fail-on note`" + ` are stricter, whatever ` + "`--severity`" + ` prints. Manifests without any Kubernetes object are an error with exit status 2: what should have rendered them has failed.
 
 ` + "`portolan check --explain RULE`" + ` describes a rule: why it matters, its source, and an example with its cure.
 
@@ -33,7 +33,7 @@ helm template shop ./chart | portolan check -
 
 Rejected documents are errors of the rule ` + "`manifest-rejected`" + `. Other problems of documents, such as unknown fields, misspelled kinds and templates that cannot be parsed, are warnings of the rule ` + "`manifest-warning`" + `. Documents that are not Kubernetes objects (without a kind or an apiVersion, and a name: values, charts, settings) and objects of kinds that names do not depend on are ignored and counted.
 
-A rule does not apply if it needs objects that could not be read, such as Pods where the account may not list them. A problem of a workload's template is reported for the workload, not again for each of its Pods. Rules marked under *object alone* need only the object itself, so the [admission webhook](webhook.md) can apply them.
+A rule does not apply if it needs objects that could not be read, such as Pods or Secrets where the account may not list them; each such kind is reported once. Of Secrets only those are read that Ingresses and Gateways refer to. Rules about Ingresses and Gateway API hold for all controllers, with what the APIs say of all; what is up to the controller is judged for the classes of ` + "`portolan gateway`" + ` only, and ` + "[`portolan explain URL`](explain.md#who-serves-this-url-and-whose-404-is-it)" + ` says what becomes of a single request. A problem of a workload's template is reported for the workload, not again for each of its Pods. Rules marked under *object alone* need only the object itself, so the [admission webhook](webhook.md) can apply them.
 
 To ignore a rule for an object in manifests, annotate the object or its Pod template. In a cluster that is read from the API, annotations are not used:
 

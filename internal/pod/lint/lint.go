@@ -1,10 +1,11 @@
 // Package lint finds problems with names in a cluster: names that do not resolve,
-// or not to what their authors expect, and why.
+// or not to what their authors expect, and why; and requests that Ingresses and
+// routes do not serve.
 //
 // Its rules (see Rules) follow Kubernetes DNS-Based Service Discovery 1.1.0, the
-// pages DNS for Services and Pods, Service, EndpointSlices, Network Policies and
-// IPv4/IPv6 dual-stack of the Kubernetes documentation, and the KEP Configurable
-// Pod DNS. Each rule names its source. Findings about a Pod's DNS settings are the
+// pages DNS for Services and Pods, Service, EndpointSlices, Network Policies, Ingress
+// and IPv4/IPv6 dual-stack of the Kubernetes documentation, Gateway API v1, and the
+// KEP Configurable Pod DNS. Each rule names its source. Findings about a Pod's DNS settings are the
 // warnings of package dnsconfig.
 //
 // Everything here is a pure function of the model. A rule does not apply while a
@@ -17,8 +18,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
@@ -103,11 +106,20 @@ type Linter struct {
 	// Observed reports whether the model is that of a running cluster: an object that is
 	// not in it does not exist. Manifests lack what the control plane creates.
 	Observed bool
+	// Unread reports whether objects of a kind in a namespace are not in the model because the account may not
+	// list them; nil if there are none.
+	Unread func(k cluster.Kind, namespace string) bool
 	// Node returns the settings of the node on which a Pod runs, or may run.
 	Node func(*dnsconfig.Subject) dnsconfig.NodeSettings
 
+	// Gateway is whose Ingresses and Gateways our gateway serves, and where.
+	Gateway compile.Config
+	// Now is the time at which certificates must be valid; zero does not judge that.
+	Now time.Time
+
 	once  sync.Once
 	index *index
+	compiledRouting
 }
 
 // CheckAll checks every object, and returns the findings ordered by object, then
@@ -127,6 +139,15 @@ func (c *Linter) CheckAll() []Finding {
 	}
 	for f := range cluster.Ingresses.All(c.View) {
 		all = append(all, c.CheckIngress(f)...)
+	}
+	for f := range cluster.Gateways.All(c.View) {
+		all = append(all, c.CheckGateway(f)...)
+	}
+	for s := range cluster.ListenerSets.All(c.View) {
+		all = append(all, c.CheckListenerSet(s)...)
+	}
+	for r := range cluster.HTTPRoutes.All(c.View) {
+		all = append(all, c.CheckRoute(r)...)
 	}
 	for n := range c.View.NetworkPolicies() {
 		all = append(all, c.CheckNetworkPolicy(n)...)
@@ -177,6 +198,11 @@ func (j *reporter) found() []Finding {
 
 // loaded reports whether all of the kinds are loaded.
 func (j *reporter) loaded(ks ...cluster.Kind) bool { return j.View.Loaded(ks...) }
+
+// unread reports whether an object of a kind, which is not in the model, may exist: its namespace was not read.
+func (c *Linter) unread(k cluster.Kind, namespace string) bool {
+	return c.Unread != nil && c.Unread(k, namespace)
+}
 
 // podsLoaded reports whether the Pods and all kinds of workloads are loaded.
 func (c *Linter) podsLoaded() bool {

@@ -152,6 +152,135 @@ func (g generator) networkPolicy() *cluster.NetworkPolicy {
 	return &cluster.NetworkPolicy{Key: g.key(), Pods: cluster.Selector{Labels: g.labels()}, Ingress: g.IntN(2) == 0, Egress: g.IntN(2) == 0, IngressRules: g.policyRules(), EgressRules: g.policyRules()}
 }
 
+func (g generator) path() string {
+	return podrand.Pick(g.Rand, "", "/", "/a", "/a/", "/a/*", "/b?c", "a", ".*", "/a%zz")
+}
+
+func (g generator) host() string {
+	return podrand.Pick(g.Rand, "", "a.test", "*.test", "b.a.test", "c.example")
+}
+
+func (g generator) ingress() *cluster.Frontend {
+	f := &cluster.Frontend{Kind: cluster.KindIngress, Key: g.key(), Ingress: &cluster.IngressSpec{
+		Class: podrand.Pick(g.Rand, "", "web", "wbe"), OldClass: podrand.Pick(g.Rand, "", "", "web"),
+	}}
+	backend := func() cluster.IngressBackend {
+		b := cluster.Backend{Field: "spec", Service: g.word(), Number: podrand.Pick[uint16](g.Rand, 53, 80)}
+		f.Backends = append(f.Backends, b)
+		return cluster.IngressBackend{Backend: b}
+	}
+	for range g.IntN(4) {
+		r := cluster.IngressRule{Host: g.host()}
+		for range g.IntN(3) {
+			r.Paths = append(r.Paths, cluster.IngressPath{
+				Path: g.path(), Backend: backend(),
+				Type: podrand.Pick(g.Rand, cluster.PathExact, cluster.PathPrefix, cluster.PathImplementationSpecific),
+			})
+		}
+		f.Ingress.Rules = append(f.Ingress.Rules, r)
+	}
+	for range g.IntN(2) {
+		f.Ingress.TLS = append(f.Ingress.TLS, cluster.IngressTLS{Hosts: []string{g.host()}, Secret: g.word()})
+	}
+	if g.IntN(4) == 0 {
+		b := backend()
+		f.Ingress.Default = &b
+	}
+	return f
+}
+
+func (g generator) listeners() (all []cluster.Listener) {
+	for range 1 + g.IntN(3) {
+		l := cluster.Listener{
+			Name: g.word(), Hostname: g.host(), Port: podrand.Pick[uint16](g.Rand, 80, 443),
+			Protocol:   podrand.Pick(g.Rand, cluster.HTTPProtocol, cluster.HTTPSProtocol, cluster.TCPProtocol),
+			Namespaces: cluster.AllowedNamespaces{From: podrand.Pick(g.Rand, cluster.FromAll, cluster.FromSame, cluster.FromSelector), Selector: g.selector()},
+		}
+		if l.Protocol == cluster.HTTPSProtocol {
+			l.TLS = &cluster.ListenerTLS{Mode: cluster.TLSTerminate, Certificates: []cluster.ObjectRef{g.ref("Secret")}}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// ref returns a reference to an object of the core group.
+func (g generator) ref(kind string) cluster.ObjectRef {
+	return cluster.ObjectRef{Kind: kind, Namespace: g.namespace(), Name: g.word()}
+}
+
+// parentRef returns a reference to a Gateway or another kind of its group.
+func (g generator) parentRef(kind string) cluster.ObjectRef {
+	r := g.ref(kind)
+	r.Group = "gateway.networking.k8s.io"
+	return r
+}
+
+func (g generator) gateway() *cluster.Frontend {
+	return &cluster.Frontend{Kind: cluster.KindGateway, Key: g.key(), Gateway: &cluster.GatewaySpec{
+		Class: podrand.Pick(g.Rand, "web", "wbe", "db"), Listeners: g.listeners(),
+		ListenerSets: cluster.AllowedNamespaces{From: podrand.Pick(g.Rand, cluster.FromAll, cluster.FromNone)},
+	}}
+}
+
+func (g generator) listenerSet() *cluster.ListenerSet {
+	return &cluster.ListenerSet{Key: g.key(), Parent: g.parentRef("Gateway"), Listeners: g.listeners()}
+}
+
+func (g generator) route() *cluster.Route {
+	r := &cluster.Route{Key: g.key(), Spec: &cluster.RouteSpec{}}
+	for range g.IntN(3) {
+		r.Hosts = append(r.Hosts, podrand.Pick(g.Rand, "a.test", "*.test", "b.a.test", "c.example"))
+	}
+	for range g.IntN(3) {
+		p := cluster.ParentRef{ObjectRef: g.parentRef(podrand.Pick(g.Rand, "Gateway", "ListenerSet", "Service")), Section: g.maybe(g.word())}
+		r.Spec.Parents = append(r.Spec.Parents, p)
+	}
+	for range g.IntN(3) {
+		rule := cluster.RouteRule{Matches: []cluster.RouteMatch{{
+			Path:   cluster.PathMatch{Type: podrand.Pick(g.Rand, cluster.PathExact, cluster.PathPathPrefix, cluster.PathRegularExpression), Value: g.path()},
+			Method: podrand.Pick(g.Rand, "", "", "GET", "CONNECT"),
+		}}}
+		if g.IntN(3) == 0 {
+			rule.Filters = []cluster.Filter{{Type: cluster.RequestRedirect, Redirect: &cluster.Redirect{Scheme: podrand.Pick(g.Rand, "", "https"), Status: 302}}}
+		}
+		if g.IntN(3) > 0 {
+			to := cluster.BackendRef{ObjectRef: g.ref("Service"), Port: podrand.Pick[uint16](g.Rand, 53, 80)}
+			rule.Backends = []cluster.RouteBackend{{BackendRef: to, Weight: 1}}
+		}
+		r.Spec.Rules = append(r.Spec.Rules, rule)
+	}
+	return r
+}
+
+func (g generator) grant() *cluster.ReferenceGrant {
+	r := &cluster.ReferenceGrant{Key: g.key()}
+	r.From = []cluster.GrantFrom{{GroupKind: cluster.GroupKind{Group: "gateway.networking.k8s.io", Kind: "HTTPRoute"}, Namespace: g.namespace()}}
+	r.To = []cluster.GrantTo{{GroupKind: cluster.GroupKind{Kind: "Service"}}}
+	return r
+}
+
+func (g generator) secret() *cluster.Secret {
+	return &cluster.Secret{
+		Key: g.key(), Type: podrand.Pick(g.Rand, "Opaque", "kubernetes.io/tls"),
+		Data: map[string]cluster.Confidential{"tls.crt": []byte(g.maybe("x")), "tls.key": []byte(g.maybe("x"))},
+	}
+}
+
+// gateways puts objects of gateways.
+func (g generator) gateways(tx *cluster.Tx) {
+	tx.Put(g.gateway())
+	tx.Put(g.route())
+	tx.Put(g.ingress())
+	tx.Put(g.secret())
+	if g.IntN(3) == 0 {
+		tx.Put(g.listenerSet())
+		tx.Put(g.grant())
+		tx.Put(&cluster.GatewayClass{Name: g.word(), Controller: g.word()})
+		tx.Put(&cluster.IngressClass{Name: g.word(), Controller: g.word(), Default: g.IntN(2) == 0})
+	}
+}
+
 // store returns a Store with a few objects of each kind. Some kinds may not be loaded.
 func (g generator) store() *cluster.Store {
 	store := cluster.NewStore()
@@ -164,6 +293,9 @@ func (g generator) store() *cluster.Store {
 			tx.Put(g.workload())
 			if g.IntN(3) == 0 {
 				tx.Put(g.networkPolicy())
+			}
+			if g.IntN(2) == 0 {
+				g.gateways(tx)
 			}
 		}
 		for _, k := range cluster.Kinds() {

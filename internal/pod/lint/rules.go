@@ -94,6 +94,21 @@ const (
 	StatefulSetServiceNotSelecting = "statefulset-service-not-selecting"
 	PodNameMissingService          = "pod-name-missing-service"
 	IngressBackendMissing          = "ingress-backend-missing"
+	IngressClassUnserved           = "ingress-class-unserved"
+	IngressTLSHost                 = "ingress-tls-host"
+	GatewayClassUnserved           = "gateway-class-unserved"
+	ListenerConflict               = "listener-conflict"
+	ListenerSetNotAllowed          = "listenerset-not-allowed"
+	RouteNotAccepted               = "route-not-accepted"
+	RouteBackendMissing            = "route-backend-missing"
+	ReferenceGrantMissing          = "reference-grant-missing"
+	RouteShadowed                  = "route-shadowed"
+	RouteNeverMatches              = "route-never-matches"
+	PathTrailingSlash              = "path-trailing-slash"
+	RedirectLoop                   = "redirect-loop"
+	TLSSecretMissing               = "tls-secret-missing"
+	TLSSecretInvalid               = "tls-secret-invalid"
+	TLSCertificateNames            = "tls-certificate-names"
 	NetworkPolicyPeerMissing       = "network-policy-peer-missing"
 	NetworkPolicyBlocksDNS         = "network-policy-blocks-dns"
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
@@ -137,6 +152,7 @@ const (
 	pageSlices     = "EndpointSlices"
 	pagePolicies   = "Network Policies"
 	pageIngress    = "Ingress"
+	gatewayAPI     = "Gateway API v1"
 	pageDualStack  = "IPv4/IPv6 dual-stack"
 	kepPodDNS      = "KEP Configurable Pod DNS"
 	headlessRecord = specification + ", section 2.4"
@@ -154,4 +170,12 @@ var severities = func() map[string]Severity {
 	return all
 }()
 
-var rules = slices.Concat(serviceRules, endpointRules, podDNSRules, podNameRules, networkRules)
+var rules = slices.Concat(
+	serviceRules,
+	endpointRules,
+	podDNSRules,
+	podNameRules,
+	ingressRules,
+	gatewayRules,
+	networkRules,
+)

@@ -1,19 +1,7 @@
 package lint
 
-// networkRules check Ingresses and NetworkPolicies.
+// networkRules check NetworkPolicies.
 var networkRules = []Rule{
-	{
-		ID:       IngressBackendMissing,
-		Severity: Error,
-		Title:    "an Ingress sends requests to a Service, or a port of one, that does not exist",
-		Description: "The backends of an Ingress are Services of its namespace, and their ports have the name or the " +
-			"number that the Service gives them, not that of the containers. Controllers answer requests for any other " +
-			"with an error. In manifests, a missing Service is a warning unless one of a similar name exists, because it " +
-			"may be in manifests that were not read, and it is left out in a namespace without any known Service. Ports " +
-			"of ExternalName Services, and the port use-annotation of the AWS Load Balancer Controller, are not checked.",
-		Cure:   "name a Service of the namespace, and one of its ports",
-		Source: pageIngress + ", “The Ingress resource”",
-	},
 	{
 		ID:       NetworkPolicyPeerMissing,
 		Severity: Warning,

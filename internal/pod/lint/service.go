@@ -99,16 +99,43 @@ func (j *reporter) endpointsWithoutSelector(s *cluster.Service, b *backends) {
 
 // withoutEndpoints returns what clients see of a Service without endpoints.
 func (c *Linter) withoutEndpoints(s *cluster.Service) string {
+	text := "its name resolves, but nothing answers at its address"
 	switch {
 	case s.Key == c.DNSService:
 		return "no name resolves"
 	case s.Headless:
-		return "its name does not exist"
+		text = "its name does not exist"
+	case len(s.ClusterIPs) == 0:
+		text = "nothing will answer at its cluster IP" // the cluster IP is not assigned yet
 	}
-	if len(s.ClusterIPs) == 0 {
-		return "nothing will answer at its cluster IP" // the cluster IP is not assigned yet
+	return text + c.requestsFail(s.Key)
+}
+
+// requestsFail says which Ingresses and HTTPRoutes send requests to a Service without endpoints; empty if none
+// does.
+func (c *Linter) requestsFail(key cluster.Key) string {
+	var names []string
+	add := func(ref cluster.Ref) {
+		if name := ref.String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
-	return "its name resolves, but nothing answers at its address"
+	for _, f := range cluster.IngressesByService.Get(c.View, key) {
+		add(f.Ref())
+	}
+	of := cluster.ObjectRef{Kind: cluster.KindService.String(), Namespace: key.Namespace, Name: key.Name}
+	for _, r := range cluster.RoutesByBackend.Get(c.View, of) {
+		add(r.Ref())
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	text := strings.Join(names, " and ")
+	if len(names) > 2 {
+		text = firstFew(names)
+	}
+	return ", and requests of " + text + " are answered with 503"
 }
 
 // selectedPods checks that a Service selects Pods, or workloads with replicas.

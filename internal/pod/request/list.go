@@ -265,8 +265,8 @@ func (w *World) gateway(f *cluster.Frontend) Gateway {
 			made.Problems = once(made.Problems, "listener "+l.Name+": "+l.WhyNot)
 		}
 	}
-	if v.Unprogrammed != nil && len(made.Problems) == 0 {
-		made.Problems = []string{v.Unprogrammed.Message}
+	if v.Unprogrammed != nil && v.Unprogrammed.Reason != "Invalid" { // which listeners say better
+		made.Problems = once(made.Problems, v.Unprogrammed.Reason+", "+v.Unprogrammed.Message)
 	}
 	made.Routes = w.routesAt(f)
 	return made
@@ -282,7 +282,8 @@ func (w *World) listedAs(l *listener) Listener {
 	}
 	if v := l.verdict; v != nil {
 		made.Routes = v.AttachedRoutes
-		if made.WhyNot = l.conflict(); made.WhyNot == "" && v.Unprogrammed != nil {
+		unknown := l.spec.TLS != nil && w.noSecrets
+		if made.WhyNot = l.conflict(); made.WhyNot == "" && v.Unprogrammed != nil && !unknown {
 			made.WhyNot = v.Unprogrammed.Message
 			for _, c := range v.Conditions {
 				if c.Type == "ResolvedRefs" && c.Status != "True" {
@@ -342,6 +343,9 @@ func (w *World) ingress(f *cluster.Frontend) Ingress {
 		made.Problems = []string{"it " + w.whoseIngress(f)}
 	}
 	for _, p := range v.Problems {
+		if w.noSecrets && strings.HasSuffix(p.Field, ".secretName") {
+			continue
+		}
 		made.Problems = append(made.Problems, strings.TrimSpace(p.Field+": "+p.Reason))
 	}
 	return made

@@ -125,7 +125,7 @@ func (x *explainer) otherProtocol(a *Answer, p *table.Port) bool {
 // noCertificate reports whether the client gets no certificate for the host of the URL, or one that it refuses.
 // Whether it trusts the issuer is not judged.
 func (x *explainer) noCertificate(a *Answer, p *table.Port) bool {
-	if !x.View.Loaded(cluster.KindSecret) {
+	if x.world.noSecrets {
 		return false
 	}
 	owner, certificate := p.Certificate(&tls.ClientHelloInfo{

@@ -34,6 +34,8 @@ type Request struct {
 	// Gateway is whose objects are served, and where.
 	Gateway compile.Config
 	Message Message
+	// Partial are kinds of which only the objects of some namespaces could be read.
+	Partial []cluster.Kind
 	// Now is when the request is sent; certificates do not expire if it is zero.
 	Now time.Time
 	// DNS is how the host resolves in the client's Pod; nil if there is none, or for an address.
@@ -136,7 +138,7 @@ type explainer struct {
 // Explain says what becomes of a request.
 func Explain(r *Request) *Explanation {
 	x := &explainer{
-		Request: r, world: NewWorld(r.View, r.Gateway),
+		Request: r, world: NewWorld(r.View, r.Gateway, r.Partial...),
 		e: &Explanation{
 			Method: r.Message.Method, URL: r.Message.URL(), Fields: r.Message.fields(), DNS: r.DNS,
 			Answers: []Answer{}, Diagnoses: []explain.Diagnosis{},
@@ -194,13 +196,19 @@ type World struct {
 	endpoints map[table.Upstream][]netip.AddrPort
 	verdicts  *compile.Verdicts
 	listeners map[string]*listener // by name
+	// noSecrets: not all Secrets could be read, so that one that is missing may exist.
+	noSecrets bool
 }
 
-// NewWorld compiles a model. It is valid as long as the view.
-func NewWorld(v *cluster.View, cfg compile.Config) *World {
+// NewWorld compiles a model, of which some kinds could be read in some namespaces only. It is valid as long as the
+// view.
+func NewWorld(v *cluster.View, cfg compile.Config, partial ...cluster.Kind) *World {
 	c := compile.NewCompiler(cfg)
 	out := c.Apply(v, &cluster.Changes{Everything: true})
-	w := &World{view: v, cfg: cfg, table: out.Table, endpoints: out.Endpoints, verdicts: c.Verdicts()}
+	w := &World{
+		view: v, cfg: cfg, table: out.Table, endpoints: out.Endpoints, verdicts: c.Verdicts(),
+		noSecrets: !v.Loaded(cluster.KindSecret) || slices.Contains(partial, cluster.KindSecret),
+	}
 	w.listeners = w.allListeners()
 	return w
 }

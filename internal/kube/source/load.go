@@ -33,7 +33,7 @@ type Loaded struct {
 	manifest.Report
 	// From are the paths of the manifests; empty if the API was read.
 	From []string
-	// Unread are the kinds that could not be read and are not required.
+	// Unread are the kinds that could not be read and are not required; one for each refusal.
 	Unread []Unread
 	// Namespaces are those that Partial were read in, because the API refuses to list
 	// these kinds in all namespaces.
@@ -95,6 +95,7 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 		case refusal == nil || slices.Contains(l.Partial, k):
 		case slices.Contains(required, k):
 			return l, refusal
+		case slices.ContainsFunc(l.Unread, func(u Unread) bool { return errors.Is(u.Err, refusal) }):
 		default:
 			l.Unread = append(l.Unread, Unread{k, refusal})
 		}
@@ -211,6 +212,7 @@ func (s *Source) loadAPI(
 		case unreachable != nil:
 			return nil, fmt.Errorf("the cluster could not be read: %w", unreachable)
 		default:
+			refuseReferenced(refusals)
 			maps.Copy(refused, refusals)
 			wanted = slices.DeleteFunc(slices.Clone(wanted), func(k cluster.Kind) bool { return refusals[k] != nil })
 		}
@@ -226,6 +228,20 @@ func (s *Source) loadAPI(
 		}
 	}
 	return refused, nil
+}
+
+// refuseReferenced adds the kinds that are read by references of a refused kind, with its refusal: which of
+// their objects are wanted stays unknown.
+func refuseReferenced(refusals map[cluster.Kind]error) {
+	for _, referring := range cluster.ReferringKinds() {
+		refusal := refusals[referring]
+		if refusal == nil {
+			continue
+		}
+		for _, k := range cluster.ReferencedKinds() {
+			refusals[k] = cmp.Or(refusals[k], refusal)
+		}
+	}
 }
 
 // errNotRead returns the error for a cluster that could not be read in time.

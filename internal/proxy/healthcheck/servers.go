@@ -175,8 +175,13 @@ func (s *Servers) apply(ctx context.Context) (failed int) {
 		}
 	}
 	slices.SortFunc(open, func(a, b *server) int { return a.service.Compare(b.service) })
+	var news []*server
 	for _, srv := range open {
-		s.report(srv, s.open(ctx, srv, ofFamilies(state.Checks[srv.service], state.Addresses)))
+		had := srv.problem != nil
+		srv.problem = s.open(ctx, srv, ofFamilies(state.Checks[srv.service], state.Addresses))
+		if had != (srv.problem != nil) {
+			news = append(news, srv)
+		}
 	}
 	problems := make(map[cluster.Key]*ListenError)
 	for key, srv := range s.servers {
@@ -187,6 +192,9 @@ func (s *Servers) apply(ctx context.Context) (failed int) {
 	s.mu.Lock()
 	s.problems = problems
 	s.mu.Unlock()
+	for _, srv := range news {
+		s.report(srv)
+	}
 	return len(problems)
 }
 
@@ -271,16 +279,13 @@ func (s *Servers) listen(ctx context.Context, srv *server, addr netip.Addr) {
 	})
 }
 
-// report reports a problem that is new, or that it is over.
-func (s *Servers) report(srv *server, problem *ListenError) {
-	had := srv.problem != nil
-	srv.problem = problem
-	switch {
-	case problem != nil && !had:
-		s.cfg.Report(srv.service, problem)
-	case problem == nil && had:
+// report reports a server's new problem, or that it has none any more.
+func (s *Servers) report(srv *server) {
+	if srv.problem == nil { // a nil *ListenError is no nil error
 		s.cfg.Report(srv.service, nil)
+		return
 	}
+	s.cfg.Report(srv.service, srv.problem)
 }
 
 // remove closes a server's sockets at once, and its connections when the requests in progress

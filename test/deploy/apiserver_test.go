@@ -44,6 +44,7 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
 	all["kustomize/kube-dns"] = kustomized(t, "kube-dns")
 	maps.Copy(all, webhookVariants(t))
+	maps.Copy(all, gatewaysBehindService(t))
 	for claim, tt := range matrix {
 		made := rendered(t, valuesOf(t, tt.values))
 		delete(made, "ServiceMonitor/portolan") // of a kind that the API server has not
@@ -81,8 +82,14 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 	for name, all := range policyVariants(t) {
 		agents[name+", policies"] = all
 	}
+	onNodes := gatewaysOnNodes(t)
+	maps.Copy(agents, onNodes)
 	for name, all := range agents {
 		t.Run(name, func(t *testing.T) {
+			needs := agentNeeds
+			if onNodes[name] != nil {
+				needs = gatewayNeeds
+			}
 			var said warnings
 			client := newApplier(t, control.RESTConfig(), &said)
 			for key, o := range all {
@@ -101,8 +108,8 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 					short = append(short, what)
 				}
 			}
-			if diff := cmp.Diff(agentNeeds, short); diff != "" {
-				t.Errorf("where the agent falls short of restricted (-want +got):\n%s", diff)
+			if diff := cmp.Diff(needs, short); diff != "" {
+				t.Errorf("where the Pod falls short of restricted (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -120,6 +127,10 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 // network and NET_ADMIN in it, /dev/net/tun, and root, since a capability of another
 // user's is in effect only for a moment.
 var agentNeeds = []string{"host namespaces", "unrestricted capabilities", "restricted volume types", "runAsNonRoot != true", "runAsUser=0"}
+
+// gatewayNeeds are what a gateway on a node needs: the node's network, a directory that it shares with the gateway
+// that replaces it, and root, to whom the kubelet gives that directory.
+var gatewayNeeds = []string{"host namespaces", "restricted volume types", "runAsNonRoot != true", "runAsUser=0"}
 
 func startControlPlane(ctx context.Context, t *testing.T) *controlplane.ControlPlane {
 	t.Helper()

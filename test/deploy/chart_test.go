@@ -101,7 +101,7 @@ var matrix = map[string]struct {
 	"no NetworkPolicy":   {"networkPolicy: {enabled: false}", wantRendered},
 	"beside another":     {"clusterDNS: {enabled: false}", wantRendered},
 	"a new cluster":      {"clusterDNS: {createService: true}", wantRendered},
-	"parts of a release": {"{webhook: {enabled: true, config: {clusterDNS: [10.96.0.10]}}, controller: {slices: {enabled: true}}, node: {enabled: true, existingSecret: mine}}", wantRendered},
+	"parts of a release": {"{webhook: {enabled: true, config: {clusterDNS: [10.96.0.10]}}, controller: {slices: {enabled: true}}, node: {enabled: true, existingSecret: mine}, gateway: {enabled: true}}", wantRendered},
 }
 
 // externalAddresses is a claim of the matrix whose values Kubernetes 1.36 deprecates.
@@ -227,8 +227,8 @@ func wantOutside(t *testing.T, all objects) {
 // has.
 func wantMonitor(t *testing.T, all objects) {
 	t.Helper()
-	parts := rendered(t, valuesOf(t, "{serviceMonitor: {enabled: true}, webhook: {enabled: true}, node: {enabled: true}, service: {type: LoadBalancer}, clusterDNS: {createService: true}}"))
-	for want, all := range map[string]objects{"portolan-metrics": all, "portolan-metrics portolan-node portolan-webhook": parts} {
+	parts := rendered(t, valuesOf(t, "{serviceMonitor: {enabled: true}, webhook: {enabled: true}, node: {enabled: true}, gateway: {enabled: true}, service: {type: LoadBalancer}, clusterDNS: {createService: true}}"))
+	for want, all := range map[string]objects{"portolan-metrics": all, "portolan-gateway-metrics portolan-metrics portolan-node portolan-webhook": parts} {
 		monitor := as[serviceMonitor](t, all, "ServiceMonitor").Spec
 		selector, err := metav1.LabelSelectorAsSelector(&monitor.Selector)
 		if err != nil {
@@ -304,7 +304,8 @@ func wantAccount(t *testing.T, all objects, name string) {
 // by them: a selector cannot be changed.
 func wantCommonLabels(t *testing.T, _ objects) {
 	t.Helper()
-	const parts = "webhook: {enabled: true}, controller: {slices: {enabled: true}}, node: {enabled: true}, serviceMonitor: {enabled: true}, autoscaling: {enabled: true}"
+	const parts = "webhook: {enabled: true}, controller: {slices: {enabled: true}}, node: {enabled: true}, serviceMonitor: {enabled: true}, autoscaling: {enabled: true}, " +
+		"gateway: {enabled: true, autoscaling: {enabled: true}, gatewayClass: {create: true}}"
 	all := rendered(t, valuesOf(t, "{commonLabels: {team: dns}, "+parts+"}"))
 	for key, o := range all {
 		if got, _ := o["metadata"].(map[string]any)["labels"].(map[string]any); got["team"] != "dns" {
@@ -349,7 +350,7 @@ func wantPlacement(t *testing.T, all objects) {
 // part.
 func TestChartRights(t *testing.T) {
 	t.Parallel()
-	all := rendered(t, valuesOf(t, "{rbac: {create: false}, webhook: {enabled: true}, controller: {slices: {enabled: true}}, node: {enabled: true}}"))
+	all := rendered(t, valuesOf(t, "{rbac: {create: false}, webhook: {enabled: true}, controller: {slices: {enabled: true}}, node: {enabled: true}, gateway: {enabled: true}}"))
 	for key := range all {
 		if strings.Contains(key, "Role") {
 			t.Errorf("%s is rendered", key)

@@ -117,6 +117,16 @@ func TestRestartEachKey(t *testing.T) {
 			return configText(t, all), as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template
 		})
 	})
+	t.Run("gateway", func(t *testing.T) {
+		testRestartEachKey(t, ofServer, func(config map[string]any) (string, corev1.PodTemplateSpec) {
+			gateway := map[string]any{"enabled": true, "terminationGracePeriodSeconds": 900}
+			if own, ok := config["gateway"]; ok { // its section has a place of its own
+				gateway["config"], config = own, map[string]any{}
+			}
+			all := ofGateway(rendered(t, map[string]any{"config": config, "gateway": gateway}))
+			return configText(t, all), as[appsv1.Deployment](t, all, "Deployment").Spec.Template
+		})
+	})
 }
 
 func testRestartEachKey(
@@ -146,7 +156,7 @@ func testRestartEachKey(
 }
 
 // chartKeys are the keys that the chart sets from other values, and refuses.
-var chartKeys = []string{"node.notify", "node.parts"}
+var chartKeys = []string{"gateway.handover", "gateway.lease", "node.notify", "node.parts"}
 
 // changedKey returns a configuration with another value of a key than the default.
 func changedKey(path string) map[string]any {
@@ -166,6 +176,8 @@ func changedKey(path string) map[string]any {
 		value = config.DefaultText(path) != "true"
 	case kind == "number":
 		value = 77
+	case kind == "duration":
+		value = "77s"
 	}
 	names := strings.Split(path, ".")
 	slices.Reverse(names)

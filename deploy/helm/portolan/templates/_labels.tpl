@@ -38,6 +38,41 @@ app.kubernetes.io/name: {{ .Release.Name }}-metrics
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* What the values of a Service say of its spec. */}}
+{{- define "portolan.serviceType" -}}
+type: {{ .type }}
+{{- with .clusterIPs }}
+clusterIP: {{ first . | quote }}
+clusterIPs: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .ipFamilyPolicy | default (gt (len (.clusterIPs | default list)) 1 | ternary "RequireDualStack" "") }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- $service := . }}
+{{- range $field := list "externalIPs" "externalTrafficPolicy" "internalTrafficPolicy" "loadBalancerClass" "loadBalancerIP" "loadBalancerSourceRanges" }}
+{{- with get $service $field }}
+{{ $field }}: {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The spec of a HorizontalPodAutoscaler. */}}
+{{- define "portolan.autoscaler" -}}
+scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ .deployment }}}
+{{- with .values }}
+minReplicas: {{ .minReplicas }}
+maxReplicas: {{ .maxReplicas }}
+metrics:
+  - type: Resource
+    resource:
+      name: cpu
+      target: {type: Utilization, averageUtilization: {{ .targetCPUUtilizationPercentage }}}
+{{- with .behavior }}
+behavior: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The values below webhook. --reuse-values knows none of an older chart, and a
      part of them with --set: those of values.yaml stand for the others. */}}
 {{- define "portolan.webhook" -}}
@@ -283,6 +318,62 @@ app.kubernetes.io/name: {{ .Release.Name }}-proxy
 
 {{- define "portolan.proxyLabels" -}}
 {{ include "portolan.proxySelector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The values below gateway, as those below webhook. */}}
+{{- define "portolan.gateway" -}}
+{{- $given := get .Values "gateway" | default dict -}}
+{{- $chart := dict "enabled" false "kind" "Deployment" "replicas" 2 "ports" (list 80 443) "config" dict
+  "autoscaling" (dict "enabled" false "minReplicas" 2 "maxReplicas" 10 "targetCPUUtilizationPercentage" 80 "behavior" dict)
+  "service" (dict "type" "LoadBalancer" "labels" dict "annotations" dict "clusterIPs" list "ipFamilyPolicy" "" "externalIPs" list
+    "externalTrafficPolicy" "" "loadBalancerClass" "" "loadBalancerIP" "" "loadBalancerSourceRanges" list)
+  "ingressClass" (dict "create" true "name" "portolan" "default" false) "gatewayClass" (dict "create" "auto" "name" "portolan")
+  "admin" "0.0.0.0:9156" "handoverDir" "/run/portolan-gateway" "maxSurge" 1 "terminationGracePeriodSeconds" 45
+  "priorityClassName" "system-cluster-critical" "nodeSelector" (dict "kubernetes.io/os" "linux") "tolerations" list
+  "extraVolumes" list "extraVolumeMounts" list
+  "resources" (dict "requests" (dict "cpu" "100m" "memory" "128Mi") "limits" (dict "memory" "512Mi")) -}}
+{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- end }}
+
+{{/* The gateway's config.yaml. */}}
+{{- define "portolan.gatewayConfig" -}}
+{{- $gateway := include "portolan.gateway" . | fromYaml -}}
+{{- $name := printf "%s-gateway" .Release.Name -}}
+{{- $own := printf "%s/%s" .Release.Namespace $name -}}
+{{- $config := pick (deepCopy .Values.config) "admin" "kubernetes" "lameduck" "log" -}}
+{{- $settings := deepCopy $gateway.config -}}
+{{- $_ := set $settings "lease" $own -}}
+{{- if eq $gateway.kind "DaemonSet" -}}
+{{- $_ := set $config "admin" (merge (dict "listen" $gateway.admin "probes" (list "unix:/run/portolan/probes")) (get $config "admin" | default dict)) -}}
+{{- $_ := set $settings "handover" (printf "%s/socket" $gateway.handoverDir) -}}
+{{- $settings = merge $settings (dict "listen" (list "[::]") "portOffset" 0) -}}
+{{- if not (get $settings "publish") }}{{ $_ := set $settings "publish" (dict "node" true) }}{{ end -}}
+{{- else -}}
+{{- $settings = merge $settings (dict "listen" (list "[::]") "portOffset" 8000) -}}
+{{- if not (get $settings "publish") }}{{ $_ := set $settings "publish" (dict "service" $own) }}{{ end -}}
+{{- end -}}
+{{- $_ := set $config "gateway" $settings -}}
+{{ toYaml $config }}
+{{- end }}
+
+{{/* The name of a port of the gateway. */}}
+{{- define "portolan.gatewayPort" -}}
+{{- get (dict "80" "http" "443" "https") (toString .) | default (printf "port-%v" .) -}}
+{{- end }}
+
+{{/* The same for the gateway's objects. */}}
+{{- define "portolan.gatewaySelector" -}}
+app.kubernetes.io/name: {{ .Release.Name }}-gateway
+{{- end }}
+
+{{- define "portolan.gatewayLabels" -}}
+{{ include "portolan.gatewaySelector" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}

@@ -1,8 +1,8 @@
 # Short names for what is done often.
 
-MODULES := . bench test/e2e test/deploy test/attack test/upstream
+MODULES := . bench test/e2e test/deploy test/attack test/upstream test/conformance
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-policy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-policy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench
 
 bench-forwarding: ## names outside the cluster, beside CoreDNS and Unbound, about 15 minutes; docs/bench.md
 	cd bench && go run . forwarding -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-gateway: ## the gateway beside other HTTP proxies, about 8 minutes; docs/bench.md
+	cd bench && go run . gateway -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md
 	cd bench && go run . live -write ../docs/bench.md $(BENCHFLAGS)

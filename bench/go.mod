@@ -12,6 +12,7 @@ require (
 	k8s.io/klog/v2 v2.140.0
 	portolan.dev/portolan v0.0.0-00010101000000-000000000000
 	portolan.dev/portolan/test/e2e v0.0.0-00010101000000-000000000000
+	sigs.k8s.io/gateway-api v1.6.3
 	sigs.k8s.io/kube-network-policies v1.1.0
 )
 
@@ -75,7 +76,6 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20260501160325-927ab1f70cd6 // indirect
 	k8s.io/utils v0.0.0-20260319190234-28399d86e0b5 // indirect
-	sigs.k8s.io/gateway-api v1.6.3 // indirect
 	sigs.k8s.io/json v0.0.0-20260909141634-11ed52e25bc5 // indirect
 	sigs.k8s.io/network-policy-api v0.2.0 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect

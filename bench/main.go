@@ -7,6 +7,7 @@ import (
 
 	"portolan.dev/portolan/bench/burst"
 	"portolan.dev/portolan/bench/forwarding"
+	"portolan.dev/portolan/bench/gateway"
 	"portolan.dev/portolan/bench/live"
 	"portolan.dev/portolan/bench/node"
 	"portolan.dev/portolan/bench/policy"
@@ -18,7 +19,7 @@ import (
 
 func main() {
 	os.Exit(rig.Main([]rig.Suite{
-		query.Suite(), burst.Suite(), forwarding.Suite(), live.Suite(), node.Suite(), policy.Suite(), proxy.Suite(),
+		query.Suite(), burst.Suite(), forwarding.Suite(), gateway.Suite(), live.Suite(), node.Suite(), policy.Suite(), proxy.Suite(),
 		secondaries.Suite(),
 	}, os.Args[1:]))
 }

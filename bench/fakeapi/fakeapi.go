@@ -24,16 +24,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"portolan.dev/portolan/bench/synthetic"
 )
 
 // Server stores events in their encoded form. It supports lists of all objects and
-// watches, with initial objects (WatchList) or without, in protobuf over plain HTTP.
+// watches, with initial objects (WatchList) or without, in protobuf over plain HTTP; custom resources in JSON.
 type Server struct {
 	http http.Server
 	url  string
@@ -46,7 +44,8 @@ type Server struct {
 // kind has the objects of one kind and its watches.
 type kind struct {
 	example Object
-	list    runtime.Object     // without items
+	list    runtime.Object // without items
+	codec   codec
 	objects map[string]*stored // by name
 	watches map[http.ResponseWriter]struct{}
 }
@@ -79,9 +78,24 @@ func New(c *synthetic.Cluster) (*Server, error) {
 		"nodes":           {example: &corev1.Node{}, list: &corev1.NodeList{}},
 		"servicecidrs":    {example: &networkingv1.ServiceCIDR{}, list: &networkingv1.ServiceCIDRList{}},
 		"networkpolicies": {example: &networkingv1.NetworkPolicy{}, list: &networkingv1.NetworkPolicyList{}},
+		"ingresses":       {example: &networkingv1.Ingress{}, list: &networkingv1.IngressList{}},
+		"ingressclasses":  {example: &networkingv1.IngressClass{}, list: &networkingv1.IngressClassList{}},
 	} {
-		k.objects, k.watches = make(map[string]*stored), make(map[http.ResponseWriter]struct{})
+		k.codec = protobufCodec
 		f.kinds[resource] = &k
+	}
+	for resource, k := range map[string]kind{
+		"gatewayclasses":  {example: &gatewayv1.GatewayClass{}, list: &gatewayv1.GatewayClassList{}},
+		"gateways":        {example: &gatewayv1.Gateway{}, list: &gatewayv1.GatewayList{}},
+		"listenersets":    {example: &gatewayv1.ListenerSet{}, list: &gatewayv1.ListenerSetList{}},
+		"httproutes":      {example: &gatewayv1.HTTPRoute{}, list: &gatewayv1.HTTPRouteList{}},
+		"referencegrants": {example: &gatewayv1.ReferenceGrant{}, list: &gatewayv1.ReferenceGrantList{}},
+	} {
+		k.codec = jsonCodec
+		f.kinds[resource] = &k
+	}
+	for _, k := range f.kinds {
+		k.objects, k.watches = make(map[string]*stored), make(map[http.ResponseWriter]struct{})
 	}
 	f.http.Handler = http.HandlerFunc(f.serve)
 	go func() { _ = f.http.Serve(listener) }() // until Close
@@ -124,7 +138,7 @@ func (f *Server) Encode(o *discoveryv1.EndpointSlice) (Frame, error) {
 	f.version++
 	o.SetResourceVersion(strconv.Itoa(f.version))
 	f.mu.Unlock()
-	return encodeEvent(watch.Modified, o)
+	return protobufCodec.event(watch.Modified, o)
 }
 
 // Send sends changes together to all watches of EndpointSlices, as an API server does
@@ -159,11 +173,11 @@ func (f *Server) write(resource string, event watch.EventType, o Object) error {
 	defer f.mu.Unlock()
 	f.version++
 	o.SetResourceVersion(strconv.Itoa(f.version))
-	sent, err := encodeEvent(event, o)
+	k := f.kinds[resource]
+	sent, err := k.codec.event(event, o)
 	if err != nil {
 		return err
 	}
-	k := f.kinds[resource]
 	if name := o.GetNamespace() + "/" + o.GetName(); event == watch.Deleted {
 		delete(k.objects, name)
 	} else {
@@ -192,7 +206,7 @@ func (f *Server) serve(w http.ResponseWriter, r *http.Request) {
 		f.sendList(w, k)
 		return
 	}
-	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+	w.Header().Set("Content-Type", k.codec.contentType+";stream=watch")
 	after, _ := strconv.Atoi(query.Get("resourceVersion"))
 	if err := f.begin(w, k, after, query.Get("sendInitialEvents") == "true"); err != nil {
 		return
@@ -213,11 +227,11 @@ func (f *Server) sendList(w http.ResponseWriter, k *kind) {
 	list.(metav1.ListInterface).SetResourceVersion(strconv.Itoa(f.version))
 	f.mu.Unlock()
 	var body bytes.Buffer
-	if err := errors.Join(meta.SetList(list, items), encoder.Encode(list, &body)); err != nil {
+	if err := errors.Join(meta.SetList(list, items), k.codec.encoder.Encode(list, &body)); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	w.Header().Set("Content-Type", k.codec.contentType)
 	_, _ = w.Write(body.Bytes()) // the client may have gone
 }
 
@@ -237,7 +251,7 @@ func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) erro
 		end := k.example.DeepCopyObject().(Object)
 		end.SetResourceVersion(strconv.Itoa(f.version))
 		end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-		bookmark, err := encodeEvent(watch.Bookmark, end)
+		bookmark, err := k.codec.event(watch.Bookmark, end)
 		if err != nil {
 			return err
 		}
@@ -246,21 +260,6 @@ func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) erro
 	w.(http.Flusher).Flush()
 	k.watches[w] = struct{}{}
 	return nil
-}
-
-var encoder = scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme),
-	schema.GroupVersions{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion})
-
-// encodeEvent returns one event in encoded form.
-func encodeEvent(event watch.EventType, o Object) ([]byte, error) {
-	var raw, frame bytes.Buffer
-	if err := encoder.Encode(o, &raw); err != nil {
-		return nil, err
-	}
-	e := &metav1.WatchEvent{Type: string(event), Object: runtime.RawExtension{Raw: raw.Bytes()}}
-	framed := protobuf.LengthDelimitedFramer.NewFrameWriter(&frame)
-	err := protobuf.NewRawSerializer(scheme.Scheme, scheme.Scheme).Encode(e, framed)
-	return frame.Bytes(), err
 }
 
 // Kubeconfig writes a kubeconfig file for the server.

@@ -31,7 +31,10 @@ const (
 	NameNSD       = "nsd"
 	NameUnbound   = "unbound"
 	NameKubeProxy = "kube-proxy" // the newest
-	NameEcho      = "echo"       // answers with the query, to measure the cost of the rig
+	NameCaddy     = "caddy"
+	NameNginx     = "nginx"
+	NameHAProxy   = "haproxy"
+	NameEcho      = "echo" // answers with the query, to measure the cost of the rig
 )
 
 // programs has a function for each program that builds it from a tree or a module, or
@@ -46,6 +49,12 @@ var programs = map[string]func(ctx context.Context, w *Workshop) (*Program, erro
 	NameKubeProxy: func(ctx context.Context, w *Workshop) (*Program, error) {
 		return w.buildOnce(ctx, released{"kubeproxy", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"})
 	},
+	NameCaddy: func(ctx context.Context, w *Workshop) (*Program, error) {
+		const module = "github.com/caddyserver/caddy/v2"
+		return w.buildOnce(ctx, released{"caddy", module, module + "/cmd/caddy"})
+	},
+	NameNginx:   fromDebian("nginx", "nginx", "-v", "nginx/"),
+	NameHAProxy: fromDebian("haproxy", "haproxy", "-v", "version "),
 	NameKnot:    fromDebian("knot", "knotd", "--version", "version "),
 	NameNSD:     fromDebian("nsd", "nsd", "-v", "version "),
 	NameUnbound: fromDebian("unbound", "unbound", "-V", "Version "),

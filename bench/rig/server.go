@@ -246,13 +246,15 @@ func freePorts(n int) (ports []netip.AddrPort, err error) {
 	return ports, nil
 }
 
-// versionOf returns what a command prints after a word, to the end of the line.
+// versionOf returns the word that a command prints after another text.
 func versionOf(cmd *exec.Cmd, word string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
 	}
 	_, version, _ := strings.Cut(string(out), word)
-	version, _, _ = strings.Cut(version, "\n")
+	if words := strings.Fields(version); len(words) > 0 {
+		version = words[0]
+	}
 	return strings.TrimSuffix(version, "."), nil
 }

@@ -249,24 +249,32 @@ func (s *Set[Upstream]) All() iter.Seq2[Upstream, *Pool] {
 func (s *Set[Upstream]) Update(addrs map[Upstream][]netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	made := make(map[Upstream]*Pool)
-	if pools := s.pools.Load(); pools != nil {
-		maps.Copy(made, *pools)
+	var pools map[Upstream]*Pool
+	if all := s.pools.Load(); all != nil {
+		pools = *all
 	}
-	var gone []*Pool
+	added := make(map[Upstream]*Pool)
+	gone := make(map[Upstream]*Pool)
 	for of, all := range addrs {
-		switch pool := made[of]; {
+		switch pool := pools[of]; {
 		case all == nil && pool == nil:
 		case all == nil:
-			gone = append(gone, pool)
-			delete(made, of)
+			gone[of] = pool
 		case pool == nil:
-			pool = NewPool()
-			made[of] = pool
-			fallthrough
+			added[of] = NewPool()
+			added[of].Update(all)
 		default:
 			pool.Update(all)
 		}
+	}
+	if len(added)+len(gone) == 0 {
+		return
+	}
+	made := make(map[Upstream]*Pool, len(pools)+len(added))
+	maps.Copy(made, pools)
+	maps.Copy(made, added)
+	for of := range gone {
+		delete(made, of)
 	}
 	s.pools.Store(&made)
 	for _, pool := range gone {

@@ -9,11 +9,13 @@ import (
 
 // attachment is a listener that took a route.
 type attachment struct {
-	listener *listener
-	// hostnames are those that it serves the route for, each with the route's own that it comes from: the most
-	// specific of those that have it in common with the listener.
-	hostnames map[string]string
+	listener  *listener
+	hostnames []hostname // that it serves the route for
 }
+
+// hostname is one that a listener serves a route for, and the route's own that it comes from: the most specific of
+// those that have it in common with the listener.
+type hostname struct{ name, by string }
 
 // attach finds the listeners that take a route. The verdicts are one for each parent of ours, with the
 // condition Accepted.
@@ -98,16 +100,21 @@ func (l *listener) allows(v *cluster.View, r *cluster.Route) bool {
 }
 
 // hostnames returns those that a listener serves a route for, see attachment; none if they have none in common.
-func (l *listener) hostnames(r *cluster.Route) map[string]string {
+func (l *listener) hostnames(r *cluster.Route) (all []hostname) {
 	if len(r.Hosts) == 0 {
-		return map[string]string{l.spec.Hostname: ""}
+		return []hostname{{name: l.spec.Hostname}}
 	}
-	all := make(map[string]string)
 	for _, h := range r.Hosts {
-		if both, ok := intersection(l.spec.Hostname, h); ok {
-			if by, has := all[both]; !has || specificity(h, by) < 0 {
-				all[both] = h
-			}
+		both, ok := intersection(l.spec.Hostname, h)
+		if !ok {
+			continue
+		}
+		n := slices.IndexFunc(all, func(has hostname) bool { return has.name == both })
+		switch {
+		case n < 0:
+			all = append(all, hostname{both, h})
+		case specificity(h, all[n].by) < 0:
+			all[n].by = h
 		}
 	}
 	return all

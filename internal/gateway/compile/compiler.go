@@ -57,7 +57,7 @@ type Compiler struct {
 	certificates certificates
 	// attached is how many routes a listener took, and parts what each host is made of.
 	attached map[string]int32
-	parts    map[place]map[cluster.Ref]part
+	parts    map[place][]part
 	hosts    map[string]map[string]*host // by listener and hostname
 	// listeners are those that serve; ports are what has them.
 	listeners map[string]*table.Listener
@@ -84,6 +84,7 @@ type route struct {
 
 // part is what an object has of a host.
 type part struct {
+	of cluster.Ref
 	// by is the object's own hostname, for which it has its part.
 	by     string
 	age    cluster.Age
@@ -104,7 +105,7 @@ func NewCompiler(cfg Config) *Compiler {
 	return &Compiler{
 		cfg: cfg, routes: make(map[cluster.Key]*route), ingresses: make(map[cluster.Key]*ingress),
 		foreign: make(map[string]map[cluster.Key]struct{}), attached: make(map[string]int32),
-		parts: make(map[place]map[cluster.Ref]part), hosts: make(map[string]map[string]*host),
+		parts: make(map[place][]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
 		upstreams: upstreams{services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
 	}
@@ -271,7 +272,9 @@ func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
 	if was != nil {
 		for _, a := range was.at {
 			c.attached[a.listener.name()]--
-			c.takeParts(cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}, a.listener.name(), maps.Keys(a.hostnames), d)
+			for _, h := range a.hostnames {
+				c.takePart(place{a.listener.name(), h.name}, was.from.Ref(), d)
+			}
 		}
 		for _, namespace := range was.foreign {
 			delete(c.foreign[namespace], key)
@@ -291,8 +294,8 @@ func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
 	c.upstreams.use(v, made.routes)
 	for _, a := range made.at {
 		c.attached[a.listener.name()]++
-		for hostname, by := range a.hostnames {
-			c.putPart(place{a.listener.name(), hostname}, r.Ref(), part{by: by, age: made.age, routes: made.routes}, d)
+		for _, h := range a.hostnames {
+			c.putPart(place{a.listener.name(), h.name}, part{of: r.Ref(), by: h.by, age: made.age, routes: made.routes}, d)
 		}
 	}
 	for _, namespace := range made.foreign {
@@ -353,9 +356,11 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 	d.listeners[ingresses], d.verdicts[ref] = struct{}{}, struct{}{}
 	was := c.ingresses[key]
 	if was != nil {
-		c.takeParts(ref, ingresses, maps.Keys(was.routes), d)
+		for hostname := range was.routes {
+			c.takePart(place{ingresses, hostname}, ref, d)
+		}
 		if was.rest != nil {
-			c.takeParts(ref, ingresses, slices.Values([]string{noHost}), d)
+			c.takePart(place{ingresses, noHost}, ref, d)
 		}
 		for _, routes := range was.all() {
 			c.upstreams.release(routes)
@@ -371,10 +376,10 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		c.upstreams.use(v, routes)
 	}
 	for hostname, routes := range made.routes {
-		c.putPart(place{ingresses, hostname}, ref, part{hostname, made.age, routes, made.rest}, d)
+		c.putPart(place{ingresses, hostname}, part{ref, hostname, made.age, routes, made.rest}, d)
 	}
 	if made.rest != nil {
-		c.putPart(place{ingresses, noHost}, ref, part{age: made.age, rest: made.rest}, d)
+		c.putPart(place{ingresses, noHost}, part{of: ref, age: made.age, rest: made.rest}, d)
 	}
 }
 
@@ -396,23 +401,19 @@ func (c *Compiler) compileIngress(v *cluster.View, key cluster.Key, was *ingress
 // has a space.
 const noHost = " "
 
-func (c *Compiler) putPart(at place, of cluster.Ref, p part, d *dirty) {
-	if c.parts[at] == nil {
-		c.parts[at] = make(map[cluster.Ref]part)
-	}
-	c.parts[at][of] = p
+// putPart adds what an object has of a host, of which it has nothing.
+func (c *Compiler) putPart(at place, p part, d *dirty) {
+	c.parts[at] = append(c.parts[at], p)
 	d.places[at] = struct{}{}
 }
 
-// takeParts removes what an object has of hosts.
-func (c *Compiler) takeParts(of cluster.Ref, listener string, hostnames iter.Seq[string], d *dirty) {
-	for hostname := range hostnames {
-		at := place{listener, hostname}
-		if delete(c.parts[at], of); len(c.parts[at]) == 0 {
-			delete(c.parts, at)
-		}
-		d.places[at] = struct{}{}
+// takePart removes what an object has of a host.
+func (c *Compiler) takePart(at place, of cluster.Ref, d *dirty) {
+	c.parts[at] = slices.DeleteFunc(c.parts[at], func(p part) bool { return p.of == of })
+	if len(c.parts[at]) == 0 {
+		delete(c.parts, at)
 	}
+	d.places[at] = struct{}{}
 }
 
 // buildHosts builds the hosts of places from their parts.
@@ -434,24 +435,21 @@ func (c *Compiler) buildHosts(d *dirty) {
 }
 
 // newHost builds a host. Routes whose own hostname is more specific come first (HTTPRouteSpec.hostnames), then
-// those of older objects, and what serves the rest last.
-func newHost(hostname string, parts map[cluster.Ref]part) *host {
-	refs := slices.SortedFunc(maps.Keys(parts), func(a, b cluster.Ref) int {
-		return cmp.Or(
-			specificity(parts[a].by, parts[b].by), parts[a].age.Compare(parts[b].age), alphabetical(a.Key, b.Key),
-		)
+// those of older objects, and what serves the rest last. It sorts parts so.
+func newHost(hostname string, parts []part) *host {
+	slices.SortFunc(parts, func(a, b part) int {
+		return cmp.Or(specificity(a.by, b.by), a.age.Compare(b.age), alphabetical(a.of.Key, b.of.Key))
 	})
 	var groups [][]table.Route
 	var rest []table.Route
 	owners := make(map[*table.Rule]cluster.Ref)
-	for i, ref := range refs {
-		p := parts[ref]
-		if i == 0 || p.by != parts[refs[i-1]].by {
+	for i, p := range parts {
+		if i == 0 || p.by != parts[i-1].by {
 			groups = append(groups, nil)
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], p.routes...)
 		for _, r := range p.routes {
-			owners[r.Rule] = ref
+			owners[r.Rule] = p.of
 		}
 		if p.rest != nil {
 			rest = append(rest, table.Route{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: p.rest})

@@ -20,8 +20,18 @@ type upstreams struct {
 // service is a Service that rules refer to.
 type service struct {
 	object *cluster.Service // nil if it does not exist
-	// users are how many rules refer to each port.
-	users map[table.Upstream]int
+	ports  []usedPort
+}
+
+// usedPort is a port of a Service, and how many times rules refer to it.
+type usedPort struct {
+	table.Upstream
+	users int
+}
+
+// port returns the place of a port among those that rules refer to; -1 if it is not.
+func (s *service) port(up table.Upstream) int {
+	return slices.IndexFunc(s.ports, func(p usedPort) bool { return p.Upstream == up })
 }
 
 // begin begins a change. With everything, or if the gateway has another zone than before, all endpoints may
@@ -62,10 +72,14 @@ func (u *upstreams) use(v *cluster.View, routes []table.Route) {
 		key := cluster.Key{Namespace: up.Namespace, Name: up.Service}
 		s := u.services[key]
 		if s == nil {
-			s = &service{object: v.Service(key), users: make(map[table.Upstream]int)}
+			s = &service{object: v.Service(key)}
 			u.services[key] = s
 		}
-		s.users[up]++
+		n := s.port(up)
+		if n < 0 {
+			n, s.ports = len(s.ports), append(s.ports, usedPort{Upstream: up})
+		}
+		s.ports[n].users++
 		u.dirty[key] = struct{}{}
 		delete(u.gone, up)
 	})
@@ -75,11 +89,12 @@ func (u *upstreams) release(routes []table.Route) {
 	eachUpstream(routes, func(up table.Upstream) {
 		key := cluster.Key{Namespace: up.Namespace, Name: up.Service}
 		s := u.services[key]
-		if s.users[up]--; s.users[up] > 0 {
+		n := s.port(up)
+		if s.ports[n].users--; s.ports[n].users > 0 {
 			return
 		}
 		u.gone[up] = struct{}{}
-		if delete(s.users, up); len(s.users) == 0 {
+		if s.ports = slices.Delete(s.ports, n, n+1); len(s.ports) == 0 {
 			delete(u.services, key)
 		}
 	})
@@ -121,8 +136,8 @@ func (u *upstreams) endpoints(v *cluster.View) map[table.Upstream][]netip.AddrPo
 			continue
 		}
 		slicesOf := cluster.SlicesByService.Get(v, key)
-		for up := range s.users {
-			made[up] = u.of(s.object, slicesOf, up.Port)
+		for _, p := range s.ports {
+			made[p.Upstream] = u.of(s.object, slicesOf, p.Port)
 		}
 	}
 	return made

@@ -11,13 +11,13 @@ import (
 
 // Host is the routes of a hostname.
 type Host struct {
-	groups []group
 	routes []Route // all, in order
+	groups []group // of them
 }
 
 // group is routes of which the path decides first.
 type group struct {
-	exact       map[string][]Route
+	exact       map[string][]*Route
 	expressions []expression
 	prefixes    node
 }
@@ -25,33 +25,43 @@ type group struct {
 // expression is the routes of a regular expression.
 type expression struct {
 	path   *regexp.Regexp
-	routes []Route
+	routes []*Route
 }
 
 // node is a path's element and the routes of the prefix that ends there.
 type node struct {
 	below  map[string]*node
-	routes []Route
+	routes []*Route
 }
 
 // NewHost returns the Host that serves these routes. Of the routes of a group that match a request, it takes
 // that with the more specific path, then that with a method, that with more headers, and that with more
 // parameters; of equal ones the first. A group is for the requests that no route of those before it matches.
 func NewHost(groups ...[]Route) *Host {
-	h := new(Host)
+	n := 0
 	for _, routes := range groups {
-		routes = slices.SortedStableFunc(slices.Values(routes), func(a, b Route) int { return a.compare(&b.Match) })
-		h.groups, h.routes = append(h.groups, newGroup(routes)), append(h.routes, routes...)
+		n += len(routes)
+	}
+	h := &Host{make([]Route, 0, n), make([]group, 0, len(groups))}
+	for _, routes := range groups {
+		begin := len(h.routes)
+		h.routes = append(h.routes, routes...)
+		ordered := h.routes[begin:]
+		slices.SortStableFunc(ordered, func(a, b Route) int { return a.compare(&b.Match) })
+		h.groups = append(h.groups, newGroup(ordered))
 	}
 	return h
 }
 
-// newGroup returns the group of routes that are in order.
-func newGroup(routes []Route) group {
-	g := group{exact: make(map[string][]Route)}
-	for _, r := range routes {
+// newGroup returns the group of routes that are in order. It keeps them.
+func newGroup(routes []Route) (g group) {
+	for i := range routes {
+		r := &routes[i]
 		switch r.Kind {
 		case Exact:
+			if g.exact == nil {
+				g.exact = make(map[string][]*Route)
+			}
 			g.exact[r.Path] = append(g.exact[r.Path], r)
 		case Prefix:
 			n := &g.prefixes
@@ -68,7 +78,7 @@ func newGroup(routes []Route) group {
 				g.expressions[n-1].routes = append(g.expressions[n-1].routes, r)
 				continue
 			}
-			g.expressions = append(g.expressions, expression{r.Whole, []Route{r}})
+			g.expressions = append(g.expressions, expression{r.Whole, []*Route{r}})
 		}
 	}
 	return g
@@ -209,10 +219,10 @@ func (n *node) find(rest string, r *Request) *Route {
 }
 
 // first returns the first of routes whose method, headers and parameters are those of the request.
-func first(routes []Route, r *Request) *Route {
-	for i := range routes {
-		if what, _ := routes[i].miss(r); what == "" {
-			return &routes[i]
+func first(routes []*Route, r *Request) *Route {
+	for _, route := range routes {
+		if what, _ := route.miss(r); what == "" {
+			return route
 		}
 	}
 	return nil

@@ -1,0 +1,120 @@
+// Package calls sends requests over HTTP/1.1 connections that stay open, as fast as they are answered or at a fixed
+// rate, and measures how long responses take and what they cost the proxy.
+package calls
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"portolan.dev/portolan/bench/rig"
+)
+
+// Config is one run.
+type Config struct {
+	Target      netip.AddrPort
+	Request     string
+	Connections int
+	// Rate is the number of requests per second; 0 is as many as are answered.
+	Rate int
+	// Warm is how long the same load runs before Duration, in which it is measured.
+	Warm, Duration time.Duration
+	// Processes are those of the proxy.
+	Processes []int
+}
+
+// Result is what was measured. Latency at a fixed rate is from when a request was due.
+type Result struct {
+	Answered   int
+	Elapsed    time.Duration
+	ServerTime time.Duration // processor time of the proxy
+	P50, P99   time.Duration
+}
+
+// run is a Config that runs.
+type run struct {
+	*Config
+	start, end time.Time // of what is measured
+
+	mu   sync.Mutex
+	took []time.Duration
+	err  error // the first
+}
+
+// Run sends the requests. Each response must be 200.
+func Run(c *Config) (*Result, error) {
+	connections := make([]*Connection, c.Connections)
+	for i := range connections {
+		var err error
+		if connections[i], err = Dial(c.Target, netip.Addr{}, c.Request); err != nil {
+			return nil, err
+		}
+		defer connections[i].Close()
+	}
+	begin := time.Now()
+	r := &run{Config: c, start: begin.Add(c.Warm), end: begin.Add(c.Warm + c.Duration)}
+	var ended sync.WaitGroup
+	for i, conn := range connections {
+		ended.Go(func() { r.calls(conn, begin, i) })
+	}
+	time.Sleep(time.Until(r.start))
+	before, err := rig.ProcessorTime(c.Processes)
+	if err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	time.Sleep(time.Until(r.end))
+	after, err := rig.ProcessorTime(c.Processes)
+	elapsed := time.Since(started)
+	ended.Wait()
+	if err := errors.Join(err, r.err); err != nil {
+		return nil, err
+	}
+	if len(r.took) == 0 {
+		return nil, errors.New("no response")
+	}
+	return &Result{
+		Answered: len(r.took), Elapsed: elapsed, ServerTime: after - before,
+		P50: rig.Quantile(r.took, .5), P99: rig.Quantile(r.took, .99),
+	}, nil
+}
+
+// calls sends the requests of the nth connection until the end.
+func (r *run) calls(conn *Connection, begin time.Time, nth int) {
+	var took []time.Duration
+	for i := 0; ; i++ {
+		due := time.Now()
+		if r.Rate > 0 { // the connections take turns
+			due = begin.Add(time.Duration(i*r.Connections+nth) * time.Second / time.Duration(r.Rate))
+		}
+		if !due.Before(r.end) {
+			break
+		}
+		time.Sleep(time.Until(due))
+		status, _, err := conn.Call()
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("status %d, want 200", status)
+		}
+		if err != nil {
+			r.note(nil, err)
+			return
+		}
+		if now := time.Now(); !now.Before(r.start) && now.Before(r.end) {
+			took = append(took, now.Sub(due))
+		}
+	}
+	r.note(took, nil)
+}
+
+func (r *run) note(took []time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.took = slices.Concat(r.took, took)
+	if r.err == nil {
+		r.err = err
+	}
+}

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/bench/gateway/calls"
+	"portolan.dev/portolan/bench/rig"
+)
+
+// TestCalls checks what the caller measures, and that the backend and the library's proxy answer it.
+func TestCalls(t *testing.T) {
+	b := &bench{settings: &settings{connections: 4, rate: 200, duration: 200 * time.Millisecond}, dir: t.TempDir()}
+	workshop, err := rig.NewWorkshop(t.Context(), nil, b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := b.startBackend(t.Context(), workshop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	e, err := b.entrant(t.Context(), workshop, reverse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := b.start(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	processes, err := server.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]netip.AddrPort{"backend": netip.MustParseAddrPort(b.backend), "proxy": server.DNS} {
+		config := calls.Config{
+			Target: to, Request: request(smallSize), Connections: b.connections, Rate: b.rate,
+			Warm: 50 * time.Millisecond, Duration: b.duration, Processes: processes,
+		}
+		r, err := calls.Run(&config)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if want := int(b.duration.Seconds() * float64(b.rate)); r.Answered > want || r.Answered < want/2 {
+			t.Errorf("%s: %d requests at a fixed rate, want %d", name, r.Answered, want)
+		}
+		if r.P50 <= 0 || r.P99 < r.P50 || (name == "proxy") != (r.ServerTime > time.Millisecond) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	bad := calls.Config{
+		Target: server.DNS, Request: calls.Request(host, "/nothing"), Connections: 1, Duration: b.duration, Processes: processes,
+	}
+	if _, err := calls.Run(&bad); err == nil || !strings.Contains(err.Error(), "status 404") {
+		t.Errorf("a path without a size: %v, want status 404", err)
+	}
+}
+
+// TestMarkdown checks a table of known figures.
+func TestMarkdown(t *testing.T) {
+	result := func(micros int) *calls.Result {
+		return &calls.Result{
+			Answered: 100, Elapsed: time.Second, ServerTime: time.Duration(100*micros) * time.Microsecond,
+			P50: time.Millisecond, P99: time.Duration(micros) * time.Millisecond,
+		}
+	}
+	of := func(micros int) []*sample {
+		return []*sample{{small: result(micros), large: result(micros), steady: result(micros), memory: 40, idle: float64(micros)}}
+	}
+	b := &bench{
+		settings: &settings{rounds: 1, duration: time.Second, rate: 100, routes: 5000},
+		entrants: []*entrant{{name: portolan, version: "1"}, {name: reverse}, {name: nginx, version: "2"}},
+		samples:  map[string][]*sample{portolan: of(20), reverse: of(50), nginx: of(9)},
+		few:      []*changed{{resident: 30, own: 10, took: []time.Duration{time.Millisecond}}},
+		many:     []*changed{{resident: 61, own: 30, took: []time.Duration{2 * time.Millisecond, 3 * time.Millisecond}}},
+	}
+	text := b.markdown()
+	for _, want := range []string{
+		"| requests per CPU-second, divided by ReverseProxy's | 2.50 (2.50 to 2.50) | ≥ 2.40 | met |\n",
+		"| by nginx' | 0.45 (0.45 to 0.45) | ≥ 0.50 | missed |\n",
+		"| p99 at a fixed rate, divided by nginx' | 2.22 (2.22 to 2.22) | ≤ 2.00 | missed |\n",
+		"| resident memory with 5000 routes, MiB | 61.0 (61.0 to 61.0) | ≤ 60.0 | missed |\n",
+		"| p99, ms | 1.0 (1.0 to 1.0) | 3.0 (3.0 to 3.0) |\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "Caddy") {
+		t.Error("the table compares with what was not measured")
+	}
+}

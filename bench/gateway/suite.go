@@ -1,0 +1,146 @@
+// Package gateway measures the gateway beside other HTTP proxies with one backend: what a request costs, how long it
+// takes at a fixed rate, and what an idle connection holds; and the gateway's memory and changes with many routes. It
+// prints tables in Markdown. See docs/bench.md.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/bench/rig"
+)
+
+// settings are the values of the flags.
+type settings struct {
+	rounds      int
+	duration    time.Duration
+	connections int
+	rate        int
+	idle        int
+	routes      int
+	changes     int
+	contenders  string
+	write       string
+}
+
+// Suite returns this measurement as a subcommand.
+func Suite() rig.Suite {
+	return rig.Suite{Name: "gateway", Short: "the gateway beside other HTTP proxies", Declare: declare}
+}
+
+// declare declares the flags and returns the measurement that uses their values.
+func declare(flags *flag.FlagSet) rig.Measurement {
+	s := new(settings)
+	rig.RoundsFlag(flags, &s.rounds, 5)
+	flags.DurationVar(&s.duration, "duration", 3*time.Second, "how long each load is measured")
+	flags.IntVar(&s.connections, "connections", 32, "connections that send requests")
+	flags.IntVar(&s.rate, "rate", 4000, "requests per second for the latency")
+	flags.IntVar(&s.idle, "idle", 4000, "idle connections; 0 leaves them out")
+	flags.IntVar(&s.routes, "routes", 5000, "HTTPRoutes; 0 leaves them out")
+	flags.IntVar(&s.changes, "changes", 300, "changes of a route that are timed, in each round")
+	flags.StringVar(&s.contenders, "contenders", "", "only these, with commas between: "+strings.Join(contenderNames(), ","))
+	rig.WriteFlag(flags, &s.write)
+	return s.run
+}
+
+// The measured proxy has one processor; the backend and the caller share the other.
+const (
+	proxyCPU = 0
+	otherCPU = 1
+)
+
+// bench is the state that all measurements share.
+type bench struct {
+	*settings
+	log     *slog.Logger
+	dir     string
+	machine string
+	caller  string // program
+	backend string // address
+
+	entrants []*entrant
+	portolan *rig.Program
+	others   []float64 // the share of the processors that other programs used before each round
+	samples  map[string][]*sample
+	many     []*changed // with all routes
+	few      []*changed
+}
+
+func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err error) {
+	if s.rounds < 1 || s.connections < 1 || s.rate < 1 || s.changes < 1 {
+		return errors.New("rounds, connections, rate and changes are at least 1")
+	}
+	names, err := rig.Choose(contenderNames(), s.contenders)
+	if err != nil {
+		return err
+	}
+	b := &bench{
+		settings: s, log: log, dir: dir, machine: rig.DescribeMachine(), samples: make(map[string][]*sample),
+	}
+	workshop, err := rig.NewWorkshop(ctx, log, dir)
+	if err != nil {
+		return err
+	}
+	if b.caller, err = workshop.Tool(ctx, "gateway/caller"); err != nil {
+		return err
+	}
+	if b.portolan, err = workshop.Program(ctx, rig.NamePortolan); err != nil {
+		return err
+	}
+	stop, err := b.startBackend(ctx, workshop)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for _, name := range names {
+		e, err := b.entrant(ctx, workshop, name)
+		if err != nil {
+			log.Warn("not measured", "contender", name, "error", err)
+			continue
+		}
+		b.entrants = append(b.entrants, e)
+	}
+	if err := b.measure(ctx); err != nil {
+		fmt.Print(b.markdown()) // the results so far
+		return err
+	}
+	return rig.Report(b.markdown(), s.write, "gateway")
+}
+
+// measure measures all contenders in turn. Each round starts with a different contender.
+func (b *bench) measure(ctx context.Context) error {
+	for round := range b.rounds {
+		b.others = append(b.others, rig.OtherLoad(time.Second))
+		for _, e := range rig.Turned(b.entrants, round) {
+			b.log.Info("measuring", "round", round+1, "contender", e.name)
+			s, err := b.sample(ctx, e)
+			if err != nil {
+				return fmt.Errorf("%s: %w", e.name, err)
+			}
+			b.samples[e.name] = append(b.samples[e.name], s)
+		}
+		if b.routes == 0 {
+			continue
+		}
+		b.log.Info("measuring", "round", round+1, "routes", b.routes)
+		for _, at := range []struct {
+			routes int
+			all    *[]*changed
+		}{{fewRoutes, &b.few}, {b.routes, &b.many}} {
+			c, err := b.change(ctx, at.routes)
+			if err != nil {
+				return fmt.Errorf("%d routes: %w", at.routes, err)
+			}
+			*at.all = append(*at.all, c)
+		}
+	}
+	return nil
+}
+
+func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }

@@ -163,7 +163,7 @@ func warnRestricted(ctx context.Context, t *testing.T, control *controlplane.Con
 	t.Fatal(err)
 }
 
-// applier sends objects for a dry run.
+// applier applies objects.
 type applier struct {
 	dynamic dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
@@ -184,10 +184,16 @@ func newApplier(t *testing.T, cfg *rest.Config, said *warnings) *applier {
 	return &applier{client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))}
 }
 
+// dryRun applies an object without keeping it.
 func (a *applier) dryRun(ctx context.Context, o object) error {
-	u := &unstructured.Unstructured{Object: o}
-	gvk := schema.FromAPIVersionAndKind(u.GetAPIVersion(), u.GetKind())
-	mapping, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	return a.patch(ctx, o, []string{metav1.DryRunAll})
+}
+
+// apply applies an object.
+func (a *applier) apply(ctx context.Context, o object) error { return a.patch(ctx, o, nil) }
+
+func (a *applier) patch(ctx context.Context, o object, dryRun []string) error {
+	resource, err := a.resource(o)
 	if err != nil {
 		return err
 	}
@@ -196,14 +202,24 @@ func (a *applier) dryRun(ctx context.Context, o object) error {
 		return err
 	}
 	force := true
-	_, err = a.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace()).
-		Patch(ctx, u.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{
-			DryRun:          []string{metav1.DryRunAll},
-			FieldValidation: metav1.FieldValidationStrict,
-			FieldManager:    "portolan-test",
-			Force:           &force,
-		})
+	_, err = resource.Patch(ctx, o.name(), types.ApplyPatchType, text, metav1.PatchOptions{
+		DryRun:          dryRun,
+		FieldValidation: metav1.FieldValidationStrict,
+		FieldManager:    "portolan-test",
+		Force:           &force,
+	})
 	return err
+}
+
+// resource returns the client of an object's kind in its namespace.
+func (a *applier) resource(o object) (dynamic.ResourceInterface, error) {
+	u := &unstructured.Unstructured{Object: o}
+	gvk := schema.FromAPIVersionAndKind(u.GetAPIVersion(), u.GetKind())
+	mapping, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, err
+	}
+	return a.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace()), nil
 }
 
 // warnings keeps what the API server says beside its answers.

@@ -63,6 +63,19 @@ func documentedMetrics(t *testing.T, text string) (names []string) {
 	return names
 }
 
+// documentedGatewayMetrics are those of the table in gateway.md, whose cells may have several, with labels.
+func documentedGatewayMetrics(t *testing.T) (names []string) {
+	t.Helper()
+	page := readFile(t, "../../docs/gateway.md")
+	for _, cell := range regexp.MustCompile("(?m)^\\| (`portolan_gateway_.*?) \\|").FindAllStringSubmatch(page, -1) {
+		names = append(names, metricName.FindAllString(cell[1], -1)...)
+	}
+	if len(names) < 10 {
+		t.Fatalf("documented metrics: %v", names)
+	}
+	return names
+}
+
 // serverMetrics is the section of operate.md on the metrics of `portolan serve`.
 func serverMetrics(page string) string {
 	_, section, _ := strings.Cut(page, "\n## Metrics\n")

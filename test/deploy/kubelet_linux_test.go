@@ -185,11 +185,18 @@ func (k *kubelet) start(ctx context.Context, p *localPod) (*process.Process, err
 	if err != nil {
 		return nil, err
 	}
+	env := []string{"PATH=/", "KUBERNETES_SERVICE_HOST=" + k.control.ServiceAddress().String(), "KUBERNETES_SERVICE_PORT=443"}
+	for _, e := range c.Env {
+		if e.ValueFrom == nil || e.ValueFrom.FieldRef == nil || e.ValueFrom.FieldRef.FieldPath != "spec.nodeName" {
+			return nil, fmt.Errorf("env: %v is of no kind that this kubelet knows", e)
+		}
+		env = append(env, e.Name+"="+nodeName)
+	}
 	made, err := container.Config{
 		Root:            k.image.Root,
 		Mounts:          mounts,
 		Args:            append([]string{k.image.Entrypoint}, c.Args...),
-		Env:             []string{"PATH=/", "KUBERNETES_SERVICE_HOST=" + k.control.ServiceAddress().String(), "KUBERNETES_SERVICE_PORT=443"},
+		Env:             env,
 		User:            k.image.User,
 		Capabilities:    granted,
 		NoNewPrivileges: !*c.SecurityContext.AllowPrivilegeEscalation,

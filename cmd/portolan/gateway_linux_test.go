@@ -131,7 +131,10 @@ func fetch(t *testing.T, addr, host, path string) (status int, body string) {
 		t.Fatal(err)
 	}
 	req.Host = host
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	res, err := client.Do(req)
 	if err != nil {
 		return 0, err.Error()
@@ -313,6 +316,23 @@ func TestGateway(t *testing.T) {
 	moved := startBackend(t, "moved")
 	write(t, filepath.Join(g.dir, "service.yaml"), gatewayService(moved))
 	g.want(8080, "shop.example", "/a", http.StatusOK, "moved /a")
+}
+
+// TestGatewayExample serves the example as its documentation says.
+func TestGatewayExample(t *testing.T) {
+	t.Parallel()
+	web, api := startBackend(t, "web"), startBackend(t, "api")
+	g := &gateway{addr: loopbackAddress()}
+	g.process = follow(t, exec.Command(
+		"portolan", "gateway", "--manifests", "../../examples/gateway", "--admin", anyPort, "--listen", g.addr,
+		"--endpoint", "shop/web="+web.addr.String(), "--endpoint", "shop/api="+api.addr.String(),
+	))
+	g.waitLog("requests are served")
+	g.want(8080, "shop.example", "/", http.StatusOK, "web /")
+	g.want(8080, "shop.example", "/api/items", http.StatusOK, "api /items")
+	g.want(8080, "www.shop.example", "/", http.StatusMovedPermanently, "")
+	g.want(8080, "admin.shop.test", "/", http.StatusOK, "web /")
+	g.want(8080, "other.test", "/", http.StatusNotFound, "")
 }
 
 // TestGatewayReloads changes the format of the access log while the gateway runs, and says what needs a restart.

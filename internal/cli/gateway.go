@@ -22,7 +22,7 @@ Manifests rarely have endpoints: --endpoint names a program that runs here.
 Ports are those of Ingresses and listeners plus --port-offset: port 80 is 8080 and
 443 is 8443 by default. Manifests without an IngressClass have their Ingresses
 served, too.`,
-		Example: `  portolan gateway --manifests examples/shop --endpoint shop/web=127.0.0.1:3000
+		Example: `  portolan gateway --manifests examples/gateway --endpoint shop/web=127.0.0.1:3000
   curl --connect-to ::127.0.0.1:8080 http://shop.example/
   portolan gateway --kubeconfig ~/.kube/config --listen '[::]' --port-offset 0`,
 		Args:              arguments(0, 0),

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestFeatures checks that the gateway claims what the recorded run of the conformance tests proves, and nothing else.
-func TestFeatures(t *testing.T) {
+// TestFeaturesAreProved checks that the gateway claims what the recorded run of the conformance tests proves, and nothing else.
+func TestFeaturesAreProved(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../test/conformance/testdata/report.yaml")
 	if err != nil {

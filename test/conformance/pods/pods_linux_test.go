@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -110,9 +111,12 @@ func ready(t *testing.T, w *world.World, want int) (*corev1.PodList, error) {
 	return list, nil
 }
 
-// nameOf asks the program of a Pod for the Pod's name.
+// nameOf asks the program of a Pod for the Pod's name, over a connection of its own: one to a Pod that is gone is
+// silent.
 func nameOf(address string) (name string, err error) {
-	response, err := http.Get("http://" + address + ":3000/")
+	const patience = 2 * time.Second
+	asker := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := asker.Get("http://" + address + ":3000/")
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -46,9 +47,13 @@ func init() {
 		"gateway.limits.bodyRate": func(t *testing.T) {
 			wantEarlier(t, "limits: {bodyGrace: 1s, bodyRate: 1000000000}", upload+strings.Repeat("0", 100_000), "HTTP/1.1 408 ")
 		},
-		"gateway.endpoints":      effectOfEndpoints,
-		"gateway.accessLog":      effectOfAccessLog,
-		"gateway.routeMetrics":   effectOfRouteMetrics,
+		"gateway.endpoints":    effectOfEndpoints,
+		"gateway.accessLog":    effectOfAccessLog,
+		"gateway.routeMetrics": effectOfRouteMetrics,
+		"gateway.tracing.endpoint": func(t *testing.T) {
+			wantTraced(t, "oneIn: 1", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "0af7651916cd43dd8448eb211c80319c")
+		},
+		"gateway.tracing.oneIn":  func(t *testing.T) { wantTraced(t, "oneIn: 1", "", "") },
 		"gateway.drain.endpoint": effectOfDrainEndpoint,
 		"gateway.drain.upgraded": effectOfDrainUpgraded,
 		"gateway.drain.listener": effectOfDrainListener,
@@ -378,6 +383,38 @@ func effectOfAccessLog(t *testing.T) {
 		}
 		g.wantOutput(want)
 		g.wantOutput(map[string]string{"json": `"status":400,"reason":"`, "combined": `] "-" 400 - "-" "-"`}[format])
+	}
+}
+
+// wantTraced sends a request that brings a trace, or none, and waits until a collector gets it, with the ID of the
+// trace, which the backend gets, too.
+func wantTraced(t *testing.T, section, parent, id string) {
+	spans := make(chan string, 10)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		spans <- hex.EncodeToString(text)
+	}))
+	t.Cleanup(collector.Close)
+	g, _ := startShop(t, fmt.Sprintf("tracing: {endpoint: %q, %s}", collector.URL, section))
+	c := g.send(8080, "GET /head HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\nTraceparent: "+parent+"\r\n\r\n")
+	seen, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, of, ok := strings.Cut(string(seen), "Traceparent: 00-"+id)
+	if !ok || parent != "" && strings.HasPrefix(of, "-b7ad6b7169203331") {
+		t.Fatalf("the backend got %q, want a span of the trace %s", seen, id)
+	}
+	if id == "" {
+		id, _, _ = strings.Cut(of, "-")
+	}
+	select {
+	case span := <-spans:
+		if !strings.Contains(span, id) || !strings.Contains(span, hex.EncodeToString([]byte("shop/"))) {
+			t.Errorf("the collector got %s, want a span of the trace %s and the Ingress", span, id)
+		}
+	case <-time.After(patience):
+		t.Error("the collector got nothing")
 	}
 }
 

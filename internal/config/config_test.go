@@ -121,7 +121,7 @@ var defaults = &config.Compiled{
 		Limits: h1.Limits{
 			Head: 16 << 10, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Rate: 240, Grace: 20 * time.Second,
 		},
-		AccessLog: "off", RouteMetrics: 200, LeaseNamespace: "kube-system", LeaseName: "portolan-gateway",
+		AccessLog: "off", RouteMetrics: 200, TraceOneIn: 100, LeaseNamespace: "kube-system", LeaseName: "portolan-gateway",
 		DrainEndpoint: 30 * time.Second, DrainUpgraded: time.Hour, DrainListener: 30 * time.Second, DrainShutdown: 25 * time.Second,
 	},
 }
@@ -528,6 +528,8 @@ var refusals = map[string]struct{ text, want string }{
 	"an endpoint of a named port":    {"gateway: {endpoints: ['shop/web:http=127.0.0.1:3000']}", ":1: gateway.endpoints: \"shop/web:http=127.0.0.1:3000\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000"},
 	"a trusted client without range": {"gateway: {trustedClients: [192.0.2.1]}", ":1: gateway.trustedClients: \"192.0.2.1\" is not a range such as 192.0.2.0/24"},
 	"a log in XML":                   {"gateway: {accessLog: xml}", ":1: gateway.accessLog: \"xml\" is not off, json or combined"},
+	"a collector without a scheme":   {"gateway: {tracing: {endpoint: 'collector:4318'}}", ":1: gateway.tracing.endpoint: \"collector:4318\" is not a URL such as http://collector:4318/v1/traces"},
+	"traces of no request":           {"gateway: {tracing: {oneIn: 0}}", ":1: gateway.tracing.oneIn: 0 is not between 1 and 1000000"},
 	"series of too many routes":      {"gateway: {routeMetrics: 10001}", ":1: gateway.routeMetrics: 10001 is not between 0 and 10000"},
 	"connections below 0":            {"gateway: {limits: {connections: -1}}", ":1: gateway.limits.connections: -1 is not between 0 and 1000000"},
 	"a head of one octet":            {"gateway: {limits: {head: 1}}", ":1: gateway.limits.head: 1 is not between 1Ki and 1Mi"},

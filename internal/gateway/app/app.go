@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -31,6 +32,7 @@ import (
 	"portolan.dev/portolan/internal/gateway/status"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/gateway/tlsfront"
+	"portolan.dev/portolan/internal/gateway/tracing"
 	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/certfile"
 )
@@ -62,6 +64,7 @@ type Gateway struct {
 	connections *budget.Account
 	streams     *budget.Account // requests over HTTP/2
 	log         *accesslog.Log
+	tracer      *tracing.Tracer // nil without a collector
 	sockets     *sockets
 	reporter    *status.Reporter // nil without an API
 	worker      *worker
@@ -86,14 +89,25 @@ func New(cfg Config) (*Gateway, error) {
 	g.log = accesslog.New(accesslog.Config{
 		Out: cfg.AccessLog, Format: accesslog.Format(made.AccessLog), Trusted: made.Trusted, Log: cfg.Log,
 	})
-	g.proxy = proxy.New(proxy.Config{
+	proxying := proxy.Config{
 		Endpoints: g.endpoints, Trusted: made.Trusted, Drain: made.DrainEndpoint, DrainUpgraded: made.DrainUpgraded,
 		Log: cfg.Log,
 		Done: func(r *proxy.Record) {
 			g.metrics.done(r)
 			g.log.Request(r)
 		},
-	})
+	}
+	if made.TraceEndpoint != "" {
+		g.tracer, err = tracing.New(tracing.Config{
+			Endpoint: made.TraceEndpoint, OneIn: made.TraceOneIn, Fields: os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"),
+			Log: cfg.Log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		proxying.Tracer = g.tracer
+	}
+	g.proxy = proxy.New(proxying)
 	front := tlsfront.Config{Table: g.proxy.Table, Log: cfg.Log}
 	if file := made.Certificate; file != "" {
 		c, err := certfile.Open(file, made.Key, cfg.Log)
@@ -194,6 +208,19 @@ func (g *Gateway) refused(r h1.Refusal) {
 	g.log.Refused(r)
 }
 
+// closeTracer sends the spans that wait.
+func (g *Gateway) closeTracer() {
+	if g.tracer == nil {
+		return
+	}
+	const patience = 3 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := g.tracer.Close(ctx); err != nil {
+		g.cfg.Log.Warn("the last traces are lost", "err", err)
+	}
+}
+
 // Name returns the part's name.
 func (g *Gateway) Name() string { return "gateway" }
 
@@ -273,6 +300,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		defer stop()
 		<-running.Done()
 		g.sockets.drain(g.settings.DrainShutdown)
+		g.closeTracer()
 		return nil
 	})
 	return group.Wait()

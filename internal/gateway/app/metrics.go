@@ -25,7 +25,8 @@ var (
 		"gateway_statuses_waiting",
 		"Objects whose status the gateway that leads is to write.",
 	)
-	leading = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
+	spanCount = metrics.Desc("gateway_spans_total", "Spans of traced requests, by whether the collector took them.", "result")
+	leading   = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
 )
 
 // ruleReason is the label of all reasons that rules have.
@@ -126,7 +127,7 @@ func (m *gatewayMetrics) collectors() []prometheus.Collector {
 func (g *Gateway) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		routeRequests, routeDuration, upstreamCount, endpointCount, ejectedCount, socketCount, unboundCount, linesDropped,
-		waitingCount, leading,
+		waitingCount, spanCount, leading,
 	} {
 		ch <- d
 	}
@@ -154,6 +155,11 @@ func (g *Gateway) Collect(ch chan<- prometheus.Metric) {
 	metrics.Gauge(ch, socketCount, float64(open))
 	metrics.Gauge(ch, unboundCount, float64(failing))
 	metrics.Counter(ch, linesDropped, g.log.Dropped())
+	if g.tracer != nil {
+		taken, lost := g.tracer.Sent()
+		metrics.Counter(ch, spanCount, taken, "taken")
+		metrics.Counter(ch, spanCount, lost, "lost")
+	}
 	if g.reporter != nil {
 		metrics.Gauge(ch, waitingCount, float64(g.reporter.Waiting()))
 		metrics.Gauge(ch, leading, metrics.Truth(g.reporter.Leading()))

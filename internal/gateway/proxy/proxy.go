@@ -43,9 +43,26 @@ type Config struct {
 	Log     *slog.Logger // nil for none
 	// Done is called after each request; nil for none.
 	Done func(*Record)
+	// Tracer has spans of requests; nil for none. Then fields of traces pass as they are.
+	Tracer Tracer
 	// Drain is how long requests may go on at an endpoint that was removed, and DrainUpgraded how long connections may
 	// that became another protocol's. Zero is 30 s and 1 h.
 	Drain, DrainUpgraded time.Duration
+}
+
+// Tracer follows requests through programs.
+type Tracer interface {
+	// Begin begins the span of a request.
+	Begin(r *http.Request) Span
+}
+
+// Span is the part of a trace that is in this program.
+type Span interface {
+	// Fields are those of the request that the upstream gets: traceparent and tracestate, which may be empty (W3C
+	// Trace Context, section 3).
+	Fields() (parent, state string)
+	// End is called after the request.
+	End(*Record)
 }
 
 // Record is what became of a request.
@@ -135,6 +152,7 @@ type exchange struct {
 	fields  upstream.Fields // that the upstream gets without filters
 	body    io.Reader       // of the request, if it was read for copies
 	out     upstream.Request
+	span    Span // nil without a Tracer
 	// answered: the answer was not broken off.
 	answered bool
 }
@@ -145,6 +163,9 @@ func (p *Proxy) At(at table.Socket) http.Handler {
 		x := exchanges.Get().(*exchange)
 		x.Record = Record{Request: r, Host: hostname(r.Host), Path: r.URL.Path, Began: time.Now()}
 		x.at, x.client = at, recorder{w, &x.Record}
+		if p.cfg.Tracer != nil {
+			x.span = p.cfg.Tracer.Begin(r)
+		}
 		defer p.end(x) // also if the answer is broken off, which is a panic
 		p.exchange(&x.client, r, x)
 		x.answered = true
@@ -158,6 +179,9 @@ var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 func (p *Proxy) end(x *exchange) {
 	if x.Duration = time.Since(x.Began); p.cfg.Done != nil {
 		p.cfg.Done(&x.Record)
+	}
+	if x.span != nil {
+		x.span.End(&x.Record)
 	}
 	if x.answered && x.out.Body == nil { // else the body may still be read
 		clear(x.fields)
@@ -280,7 +304,7 @@ func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 
 // forward sends a request to its upstream, and the response to the client.
 func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
-	x.fields = p.fields(x.fields, r)
+	x.fields = p.fields(x.fields, r, x.span)
 	if err := p.mirror(r, x); err != nil {
 		p.fail(w, r, x, err)
 		return

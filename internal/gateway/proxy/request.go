@@ -106,13 +106,18 @@ var ownFields = map[string]bool{
 // forwardedFields are those that only trusted clients may set.
 var forwardedFields = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// fields appends the fields of a request that an upstream gets without filters, sorted by name.
-func (p *Proxy) fields(to upstream.Fields, r *http.Request) upstream.Fields {
+// The fields of a trace.
+const traceParent, traceState = "Traceparent", "Tracestate"
+
+// fields appends the fields of a request that an upstream gets without filters, sorted by name. A span replaces those
+// of the trace.
+func (p *Proxy) fields(to upstream.Fields, r *http.Request, of Span) upstream.Fields {
 	options := optionsOf(r.Header["Connection"])
 	var room [48]string
 	names := room[:0]
 	for name := range r.Header {
-		if !ownFields[name] && !slices.Contains(options, name) && !isForwarded(name) {
+		if !ownFields[name] && !slices.Contains(options, name) && !isForwarded(name) &&
+			(of == nil || name != traceParent && name != traceState) {
 			names = append(names, name)
 		}
 	}
@@ -120,6 +125,12 @@ func (p *Proxy) fields(to upstream.Fields, r *http.Request) upstream.Fields {
 	for _, name := range names {
 		for _, value := range r.Header[name] {
 			to.Add(name, value)
+		}
+	}
+	if of != nil {
+		parent, state := of.Fields()
+		if to.Add(traceParent, parent); state != "" {
+			to.Add(traceState, state)
 		}
 	}
 	return p.addForwarded(to, r)

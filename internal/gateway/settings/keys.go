@@ -48,6 +48,13 @@ var Keys = key.Table{
 	{Path: "gateway.routeMetrics", Min: "0", Max: "10000", Restart: []key.Condition{key.Always},
 		Description: "The highest number of Ingresses and routes that have series of their own in metrics; others " +
 			"share those with the label `route=\"other\"`."},
+	{Path: "gateway.tracing",
+		Description: "Traces of requests (OpenTelemetry). See gateway.md."},
+	{Path: "gateway.tracing.endpoint", Restart: []key.Condition{key.Always},
+		Description: "The URL at which a collector takes traces by OTLP over HTTP, such as " +
+			"`http://collector:4318/v1/traces`; empty turns them off."},
+	{Path: "gateway.tracing.oneIn", Min: "1", Max: "1000000", Restart: []key.Condition{key.Always},
+		Description: "One of how many requests that bring no trace begins one; with a trace, its client decides."},
 	{Path: "gateway.limits",
 		Description: "What clients can make the gateway hold."},
 	{Path: "gateway.limits.connections", Min: "0", Max: "1000000", Restart: []key.Condition{key.Always},

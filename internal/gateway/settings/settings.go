@@ -4,6 +4,7 @@ package settings
 
 import (
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -40,9 +41,10 @@ type Gateway struct {
 	TrustedClients []string `yaml:"trustedClients"`
 	AccessLog      string   `yaml:"accessLog"`
 	// RouteMetrics is how many routes have series of their own.
-	RouteMetrics int    `yaml:"routeMetrics"`
-	Limits       Limits `yaml:"limits"`
-	Drain        Drain  `yaml:"drain"`
+	RouteMetrics int     `yaml:"routeMetrics"`
+	Tracing      Tracing `yaml:"tracing"`
+	Limits       Limits  `yaml:"limits"`
+	Drain        Drain   `yaml:"drain"`
 	// Handover is the path of a socket at which the next process gets the listeners; empty without one.
 	Handover string  `yaml:"handover"`
 	Publish  Publish `yaml:"publish"`
@@ -65,6 +67,14 @@ type Publish struct {
 	Service   string   `yaml:"service"` // namespace/name
 	Addresses []string `yaml:"addresses"`
 	Node      bool     `yaml:"node"`
+}
+
+// Tracing is the section of traces of requests.
+type Tracing struct {
+	// Endpoint is the URL of a collector; empty without one.
+	Endpoint string `yaml:"endpoint"`
+	// OneIn is one of how many requests without a trace begin one.
+	OneIn int `yaml:"oneIn"`
 }
 
 // Limits is the section of what clients can make the gateway hold.
@@ -95,6 +105,7 @@ func Default() Gateway {
 		PoolByDefault: true,
 		AccessLog:     "off",
 		RouteMetrics:  200,
+		Tracing:       Tracing{OneIn: 100},
 		Lease:         "kube-system/portolan-gateway",
 		Limits: Limits{
 			Head: 16 << 10, HeadTimeout: key.Duration(10 * time.Second), IdleTimeout: key.Duration(2 * time.Minute),
@@ -121,7 +132,11 @@ type Compiled struct {
 	// AccessLog is the format of lines; RouteMetrics is how many routes have series of their own.
 	AccessLog    string
 	RouteMetrics int
-	Limits       h1.Limits
+	// TraceEndpoint is the URL of a collector, empty without one; TraceOneIn is one of how many requests without a
+	// trace begin one.
+	TraceEndpoint string
+	TraceOneIn    int
+	Limits        h1.Limits
 	// Connections is the highest number of connections; 0 is as many as the memory limit allows.
 	Connections int
 	// DrainEndpoint and DrainUpgraded are how long requests, and upgraded connections, may go on at an endpoint
@@ -150,7 +165,8 @@ type ServicePort struct {
 func (g *Gateway) Compile() (Compiled, error) {
 	made := Compiled{
 		PortOffset: uint16(g.PortOffset), Connections: g.Limits.Connections, Handover: g.Handover,
-		AccessLog: g.AccessLog, RouteMetrics: g.RouteMetrics,
+		AccessLog: g.AccessLog, RouteMetrics: g.RouteMetrics, TraceEndpoint: g.Tracing.Endpoint,
+		TraceOneIn: g.Tracing.OneIn,
 		Limits: h1.Limits{
 			Head: int(g.Limits.Head), HeadTimeout: time.Duration(g.Limits.HeadTimeout),
 			IdleTimeout: time.Duration(g.Limits.IdleTimeout), Rate: g.Limits.BodyRate,
@@ -173,6 +189,11 @@ func (g *Gateway) Compile() (Compiled, error) {
 	}
 	if err := g.Ingress.check(g.PortOffset); err != nil {
 		return made, err
+	}
+	if text := g.Tracing.Endpoint; text != "" {
+		if at, err := url.Parse(text); err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" {
+			return made, key.Errorf("gateway.tracing.endpoint", "%q is not a URL such as http://collector:4318/v1/traces", text)
+		}
 	}
 	for i, text := range g.TrustedClients {
 		prefix, err := netip.ParsePrefix(text)

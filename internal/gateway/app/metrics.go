@@ -25,8 +25,12 @@ var (
 		"gateway_statuses_waiting",
 		"Objects whose status the gateway that leads is to write.",
 	)
-	spanCount = metrics.Desc("gateway_spans_total", "Spans of traced requests, by whether the collector took them.", "result")
-	leading   = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
+	spanCount = metrics.Desc(
+		"gateway_spans_total",
+		"Spans of traced requests, by whether the collector took them.",
+		"result",
+	)
+	leading = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
 )
 
 // ruleReason is the label of all reasons that rules have.

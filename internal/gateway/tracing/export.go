@@ -45,7 +45,9 @@ func newExporter(cfg *Config) (*exporter, error) {
 		name, value, ok := strings.Cut(field, "=")
 		text, err := url.PathUnescape(strings.TrimSpace(value))
 		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
-			return nil, errors.New("OTEL_EXPORTER_OTLP_HEADERS is not such as name=value,name=value, with values percent-encoded")
+			return nil, errors.New(
+				"OTEL_EXPORTER_OTLP_HEADERS is not such as name=value,name=value, with values percent-encoded",
+			)
 		}
 		e.fields.Set(name, text)
 	}

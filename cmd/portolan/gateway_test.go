@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,11 @@ import (
 	"portolan.dev/portolan/internal/kube/apitest"
 	"portolan.dev/portolan/internal/support/testcert"
 )
+
+// loopbackAddress returns an address of the loopback interface that other tests do not have.
+func loopbackAddress() string {
+	return netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), byte(1 + rand.IntN(254))}).String()
+}
 
 // gatewayAPI returns an API server with a Gateway, a route to a Service and its endpoint.
 func gatewayAPI(t *testing.T) *apitest.Server {

@@ -346,8 +346,8 @@ func TestWebhook(t *testing.T) {
 }
 
 // TestAlertMetrics checks that the alert for missing servers uses a metric of servers
-// only, that for webhooks one of webhooks only, and that for agents one that none of
-// these processes exports.
+// only, but for agents, which another metric excludes, and that those for webhooks,
+// gateways and agents use one that none of the other processes exports.
 func TestAlertMetrics(t *testing.T) {
 	t.Parallel()
 	alerts, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
@@ -355,16 +355,21 @@ func TestAlertMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := start(t, "--manifests", shop(t), "--listen", anyPort)
+	server.awaitAdmin("/metrics", http.StatusOK, "\nportolan_zone_serial{")
 	hook := startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), "")
 	agent := startNode(t, "node: {mode: cache, servers: [192.0.2.1]}")
+	gateway := follow(t, exec.Command("portolan", "gateway", "--manifests", shop(t), "--listen", loopbackAddress(), "--admin", anyPort))
+	gateway.waitLog("requests are served")
 	for pattern, has := range map[string]*process{
-		`absent\((\w+)\)`: server, `unless count\((portolan_webhook_\w+)\)`: hook.process, `unless count\((portolan_node_\w+)\)`: nil,
+		`absent\((\w+) unless`: server, `absent\(\w+ unless on \(instance\) (\w+)\)`: nil,
+		`unless count\((portolan_webhook_\w+)\)`: hook.process, `unless count\((portolan_node_\w+)\)`: nil,
+		`unless count\((portolan_gateway_\w+)\)`: gateway,
 	} {
 		m := regexp.MustCompile(pattern).FindSubmatch(alerts)
 		if m == nil {
 			t.Fatalf("no alert has %s", pattern)
 		}
-		for _, p := range []*process{server, hook.process, agent} {
+		for _, p := range []*process{server, hook.process, agent, gateway} {
 			_, told := p.admin("/metrics")
 			want := p == has
 			if got := regexp.MustCompile(`(?m)^` + string(m[1]) + `[{ ]`).MatchString(told); got != want {

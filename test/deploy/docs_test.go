@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"portolan.dev/portolan/internal/gateway/proxy"
+	"portolan.dev/portolan/internal/gateway/table"
 )
 
 var metricName = regexp.MustCompile(`\bportolan_[a-z_]+`)
@@ -28,7 +31,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := readFile(t, "../../docs/operate.md")
-	metrics := documentedMetrics(t, page)
+	metrics := append(documentedMetrics(t, page), documentedGatewayMetrics(t)...)
 	var alerts []string
 	for _, rule := range file.Groups[0].Rules {
 		alerts = append(alerts, rule.Alert)
@@ -40,13 +43,27 @@ func TestAlerts(t *testing.T) {
 		}
 		for _, name := range metricName.FindAllString(rule.Expr, -1) {
 			if !slices.Contains(metrics, strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")) {
-				t.Errorf("%s asks for %s, which operate.md does not have", rule.Alert, name)
+				t.Errorf("%s asks for %s, which neither operate.md nor gateway.md has", rule.Alert, name)
 			}
 		}
 	}
 	for _, m := range regexp.MustCompile(`\n\| (Portolan\w+) \|`).FindAllStringSubmatch(page, -1) {
 		if !slices.Contains(alerts, m[1]) {
 			t.Errorf("operate.md has a line for %s, which is no alert", m[1])
+		}
+	}
+}
+
+// TestAlertReasons: an alert that names reasons of the gateway's own responses names such that there are.
+func TestAlertReasons(t *testing.T) {
+	m := regexp.MustCompile(`portolan_gateway_own_responses_total\{reason=~"([^"]+)"`).
+		FindStringSubmatch(readFile(t, filepath.Join(deployDir, "prometheus", "alerts.yaml")))
+	if m == nil {
+		t.Fatal("no alert names reasons")
+	}
+	for reason := range strings.SplitSeq(m[1], "|") {
+		if !proxy.Known(table.Reason(reason)) {
+			t.Errorf("%q is no reason of the gateway", reason)
 		}
 	}
 }

@@ -9,6 +9,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +67,8 @@ type Gateway struct {
 	log         *accesslog.Log
 	tracer      *tracing.Tracer // nil without a collector
 	sockets     *sockets
-	reporter    *status.Reporter // nil without an API
+	ofFiles     func() *tls.Certificate // the certificate of gateway.ingress.certificate; nil without one
+	reporter    *status.Reporter        // nil without an API
 	worker      *worker
 }
 
@@ -114,7 +116,7 @@ func New(cfg Config) (*Gateway, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gateway.ingress.certificate: %w", err)
 		}
-		front.Default = c.Get
+		front.Default, g.ofFiles = c.Get, c.Get
 	}
 	g.sockets = newSockets(socketsConfig{
 		Listen: made.Listen, PortOffset: made.PortOffset, Limits: made.Limits, Drain: made.DrainListener,

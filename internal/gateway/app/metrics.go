@@ -20,6 +20,11 @@ var (
 	)
 	socketCount  = metrics.Desc("gateway_ports", "Ports at which requests are to be accepted.")
 	unboundCount = metrics.Desc("gateway_ports_unbound", "Ports that cannot be bound, at one of their addresses or more.")
+	certExpiry   = metrics.Desc(
+		"gateway_certificate_expiry_timestamp_seconds",
+		"Time at which the first of the certificates expires that clients get; hostname is the first that it has.",
+		"hostname",
+	)
 	linesDropped = metrics.Desc("gateway_access_log_dropped_total", "Lines of the access log that were dropped.")
 	waitingCount = metrics.Desc(
 		"gateway_statuses_waiting",
@@ -131,7 +136,7 @@ func (m *gatewayMetrics) collectors() []prometheus.Collector {
 func (g *Gateway) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		routeRequests, routeDuration, upstreamCount, endpointCount, ejectedCount, socketCount, unboundCount, linesDropped,
-		waitingCount, spanCount, leading,
+		certExpiry, waitingCount, spanCount, leading,
 	} {
 		ch <- d
 	}
@@ -163,6 +168,9 @@ func (g *Gateway) Collect(ch chan<- prometheus.Metric) {
 		taken, lost := g.tracer.Sent()
 		metrics.Counter(ch, spanCount, taken, "taken")
 		metrics.Counter(ch, spanCount, lost, "lost")
+	}
+	if first := g.firstToExpire(); first != nil {
+		metrics.Gauge(ch, certExpiry, float64(first.NotAfter.Unix()), firstName(first))
 	}
 	if g.reporter != nil {
 		metrics.Gauge(ch, waitingCount, float64(g.reporter.Waiting()))

@@ -2,6 +2,7 @@ package table
 
 import (
 	"crypto/tls"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -64,6 +65,16 @@ func (l *Listener) WithHostCertificates(differ map[string]*tls.Certificate) *Lis
 	by := l.byHost.with(differ)
 	made.byHost = &by
 	return &made
+}
+
+// Certificates yields the certificates of l, in no order, one of Ingresses for each host that has it.
+func (l *Listener) Certificates() iter.Seq[*tls.Certificate] {
+	if l.byHost == nil {
+		return slices.Values(l.certificates)
+	}
+	return func(yield func(*tls.Certificate) bool) {
+		l.byHost.all(func(_ string, c *tls.Certificate) bool { return yield(c) })
+	}
 }
 
 // choose returns the certificate for a server name, see WithCertificates; nil if there are none.

@@ -88,7 +88,8 @@ func TestGatewayServes(t *testing.T) {
 	}
 	image := buildImage(t)
 	control := controlplanetest.Start(t, controlplane.Options{ControllerManager: true}) // Pods get tokens of their accounts
-	all := gatewayWith(t, "{gateway: {enabled: true, gatewayClass: {create: true}}, config: {lameduck: 1s}}")
+	all := gatewayWith(t, "{gateway: {enabled: true, gatewayClass: {create: true}, "+
+		"config: {tracing: {endpoint: 'http://192.0.2.1:4318/v1/traces'}}}, config: {lameduck: 1s}}")
 	template := gatewayPods(t, all)
 	delete(all, "Deployment/"+gatewayName) // of whose Pods the test runs one
 	client := newApplier(t, control.RESTConfig(), new(warnings))

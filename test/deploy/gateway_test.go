@@ -211,6 +211,7 @@ func TestGatewayHardened(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := gatewayPods(t, all).Spec
 			c := onlyContainer(t, pod)
+			dns := corev1.DNSClusterFirst // for the collector of traces
 			wantPod := &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, SeccompProfile: profile}
 			want := &corev1.SecurityContext{
 				AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: dropped},
@@ -219,7 +220,7 @@ func TestGatewayHardened(t *testing.T) {
 			if onNode := all["DaemonSet/"+gatewayName] != nil; onNode != pod.HostNetwork {
 				t.Errorf("hostNetwork: %t", pod.HostNetwork)
 			} else if onNode {
-				wantPod = &corev1.PodSecurityContext{SeccompProfile: profile}
+				dns, wantPod = corev1.DNSClusterFirstWithHostNet, &corev1.PodSecurityContext{SeccompProfile: profile}
 				want.RunAsUser, want.Capabilities.Add = &root, []corev1.Capability{"NET_BIND_SERVICE"}
 				wantPaths = []corev1.HostPathVolumeSource{{Path: "/run/portolan-gateway", Type: &directory}}
 			}
@@ -232,6 +233,7 @@ func TestGatewayHardened(t *testing.T) {
 				"the Pod's securityContext":       cmp.Diff(wantPod, pod.SecurityContext),
 				"the container's securityContext": cmp.Diff(want, c.SecurityContext),
 				"what it has of the node's files": cmp.Diff(wantPaths, paths),
+				"who resolves names":              cmp.Diff(dns, pod.DNSPolicy),
 				"arguments":                       cmp.Diff([]string{"gateway", "--config", "/etc/portolan/config.yaml"}, c.Args),
 			} {
 				if diff != "" {

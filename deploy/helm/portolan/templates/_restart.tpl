@@ -90,6 +90,8 @@
 - gateway.endpoints
 - gateway.trustedClients
 - gateway.routeMetrics
+- gateway.tracing.endpoint
+- gateway.tracing.oneIn
 - gateway.limits.connections
 - gateway.limits.head
 - gateway.limits.headTimeout
@@ -217,6 +219,8 @@
 - gateway.endpoints
 - gateway.trustedClients
 - gateway.routeMetrics
+- gateway.tracing.endpoint
+- gateway.tracing.oneIn
 - gateway.limits.connections
 - gateway.limits.head
 - gateway.limits.headTimeout

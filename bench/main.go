@@ -19,7 +19,14 @@ import (
 
 func main() {
 	os.Exit(rig.Main([]rig.Suite{
-		query.Suite(), burst.Suite(), forwarding.Suite(), gateway.Suite(), live.Suite(), node.Suite(), policy.Suite(), proxy.Suite(),
+		query.Suite(),
+		burst.Suite(),
+		forwarding.Suite(),
+		gateway.Suite(),
+		live.Suite(),
+		node.Suite(),
+		policy.Suite(),
+		proxy.Suite(),
 		secondaries.Suite(),
 	}, os.Args[1:]))
 }

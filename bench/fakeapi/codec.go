@@ -42,7 +42,7 @@ var jsonCodec = func() codec {
 	inJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, custom, custom, json.SerializerOptions{})
 	return codec{
 		contentType: runtime.ContentTypeJSON, raw: inJSON, frames: json.Framer.NewFrameWriter,
-		encoder: serializer.NewCodecFactory(custom).EncoderForVersion(inJSON, gatewayv1.SchemeGroupVersion),
+		encoder: serializer.NewCodecFactory(custom).EncoderForVersion(inJSON, schema.GroupVersion(gatewayv1.GroupVersion)),
 	}
 }()
 

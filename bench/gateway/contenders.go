@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 
 	"portolan.dev/portolan/bench/gateway/calls"
@@ -158,7 +159,7 @@ func (b *bench) entrant(ctx context.Context, w *rig.Workshop, name string) (*ent
 		e.command = func(listen, admin netip.AddrPort) (*exec.Cmd, error) {
 			c := program.Command(
 				"gateway", "--manifests", config, "--listen", listen.Addr().String(), "--admin", admin.String(),
-				"--port-offset", fmt.Sprint(listen.Port()-80), "--endpoint", "bench/web="+b.backend,
+				"--port-offset", strconv.Itoa(int(listen.Port())-80), "--endpoint", "bench/web="+b.backend,
 			)
 			return c, os.WriteFile(config, []byte(manifests), 0o600)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,7 @@ func (b *bench) change(ctx context.Context, routes int) (c *changed, err error) 
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
 			return b.portolan.Command(
 				"gateway", "--kubeconfig", kubeconfig, "--listen", ports[0].Addr().String(), "--admin", ports[1].String(),
-				"--port-offset", fmt.Sprint(ports[0].Port()-80),
+				"--port-offset", strconv.Itoa(int(ports[0].Port())-80),
 			), nil
 		},
 	}

@@ -44,7 +44,12 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	flags.IntVar(&s.idle, "idle", 4000, "idle connections; 0 leaves them out")
 	flags.IntVar(&s.routes, "routes", 5000, "HTTPRoutes; 0 leaves them out")
 	flags.IntVar(&s.changes, "changes", 300, "changes of a route that are timed, in each round")
-	flags.StringVar(&s.contenders, "contenders", "", "only these, with commas between: "+strings.Join(contenderNames(), ","))
+	flags.StringVar(
+		&s.contenders,
+		"contenders",
+		"",
+		"only these, with commas between: "+strings.Join(contenderNames(), ","),
+	)
 	rig.WriteFlag(flags, &s.write)
 	return s.run
 }

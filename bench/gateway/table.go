@@ -97,7 +97,12 @@ func (b *bench) writeGoals(s *strings.Builder) {
 		}
 	}
 	of(fmt.Sprintf("resident memory with %d routes, MiB", b.routes), b.many, resident, 60)
-	of(fmt.Sprintf("change of a route until a request follows it, with %d routes, p99, ms", b.routes), b.many, quantile(.99), 10)
+	of(
+		fmt.Sprintf("change of a route until a request follows it, with %d routes, p99, ms", b.routes),
+		b.many,
+		quantile(.99),
+		10,
+	)
 }
 
 // of returns a figure that each has.
@@ -114,8 +119,12 @@ func quantile(q float64) func(*changed) float64 {
 }
 
 func (b *bench) writeContenders(s *strings.Builder) {
-	fmt.Fprintf(s, "\n| | CPU per request, µs | it/Portolan | requests/s, thousands | CPU of 1 MiB, µs | it/Portolan | p50 at %d/s, µs "+
-		"| p99, µs | MiB | KiB per idle connection |\n|---|---|---|---|---|---|---|---|---|---|\n", b.rate)
+	fmt.Fprintf(
+		s,
+		"\n| | CPU per request, µs | it/Portolan | requests/s, thousands | CPU of 1 MiB, µs | it/Portolan | p50 at %d/s, µs "+
+			"| p99, µs | MiB | KiB per idle connection |\n|---|---|---|---|---|---|---|---|---|---|\n",
+		b.rate,
+	)
 	for _, e := range b.entrants {
 		all := b.samples[e.name]
 		fmt.Fprintf(s, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", e.name,
@@ -141,7 +150,12 @@ func (b *bench) writeChanges(s *strings.Builder) {
 	if len(b.many) == 0 {
 		return
 	}
-	fmt.Fprintf(s, "\n| HTTPRoutes, each with a host and a Service of two endpoints | %d | %d |\n|---|---|---|\n", fewRoutes, b.routes)
+	fmt.Fprintf(
+		s,
+		"\n| HTTPRoutes, each with a host and a Service of two endpoints | %d | %d |\n|---|---|---|\n",
+		fewRoutes,
+		b.routes,
+	)
 	for _, row := range []struct {
 		what   string
 		figure func(*changed) float64
@@ -149,6 +163,12 @@ func (b *bench) writeChanges(s *strings.Builder) {
 		{"change until a request follows it, p50, ms", quantile(.5)}, {"p99, ms", quantile(.99)},
 		{"resident memory, MiB", resident}, {"of it, what is of no file", own},
 	} {
-		fmt.Fprintf(s, "| %s | %s | %s |\n", row.what, rig.SpreadCell(b.few, of(row.figure)), rig.SpreadCell(b.many, of(row.figure)))
+		fmt.Fprintf(
+			s,
+			"| %s | %s | %s |\n",
+			row.what,
+			rig.SpreadCell(b.few, of(row.figure)),
+			rig.SpreadCell(b.many, of(row.figure)),
+		)
 	}
 }

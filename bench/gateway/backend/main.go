@@ -66,6 +66,10 @@ func response(to string) []byte {
 	if err != nil {
 		return []byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 	}
-	head := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", size)
+	head := fmt.Appendf(
+		nil,
+		"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n",
+		size,
+	)
 	return append(head, bytes.Repeat([]byte{'x'}, size)...)
 }

@@ -273,7 +273,6 @@ func (c *conn) handOver() {
 	_ = c.rwc.SetDeadline(time.Time{})
 	c.in.R = 0 // the preface is what came first
 	made := &preread{Conn: c.rwc, rest: bytes.Clone(c.in.Received())}
-	budget.Use(c.raw) // until it is closed
 	c.server.forget(c)
 	c.server.http2.give(made)
 	c.free()

@@ -101,8 +101,8 @@ type Server struct {
 	// nil TLS is none for all.
 	TLS func() *tls.Config
 	// HTTP2 serves connections that begin with the preface of HTTP/2 (RFC 9113, section 3.3), and those on
-	// which client and server agreed on it by ALPN; its Protocols must have UnencryptedHTTP2 and HTTP2. If it
-	// is nil they are refused.
+	// which client and server agreed on it by ALPN; its Protocols must have UnencryptedHTTP2 and HTTP2. Its Handler
+	// is wrapped, and its ConnContext set. If it is nil such connections are refused.
 	HTTP2 *http.Server
 	// Refused is called for each request and handshake that is refused; nil for none. The Handler gets requests
 	// of which only the body is invalid, with an error of Read.
@@ -173,6 +173,7 @@ func (s *Server) start() {
 	s.conns = make(map[*conn]struct{})
 	if s.HTTP2 != nil {
 		s.http2 = newHandover()
+		account(s.HTTP2)
 		go func() { _ = s.HTTP2.Serve(s.http2) }() // ends with the Server
 	}
 }

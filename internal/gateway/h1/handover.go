@@ -1,8 +1,12 @@
 package h1
 
 import (
+	"context"
 	"net"
+	"net/http"
 	"sync"
+
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // preread is a connection of which some octets were read already.
@@ -10,6 +14,9 @@ type preread struct {
 	net.Conn
 	rest []byte
 }
+
+// NetConn returns the connection below, as tls.Conn does.
+func (p *preread) NetConn() net.Conn { return p.Conn }
 
 // Read implements net.Conn.
 func (p *preread) Read(b []byte) (int, error) {
@@ -44,6 +51,23 @@ func newHandover() *handover {
 	h := &handover{conns: make(chan net.Conn), closed: make(chan struct{})}
 	h.close = sync.OnceFunc(func() { close(h.closed) })
 	return h
+}
+
+// connKey is the key of the connection in the contexts of its requests over HTTP/2.
+type connKey struct{}
+
+// account has connections of HTTP/2 be busy only while they have requests, as those of HTTP/1.1 are.
+func account(server *http.Server) {
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	handler := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(interface{ NetConn() net.Conn }); ok {
+			defer budget.Use(c.NetConn())()
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // give has the listener accept a connection, or closes it if the listener is closed.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/wire"
-	"portolan.dev/portolan/internal/support/budget"
 )
 
 // errPlain refuses a client that speaks HTTP where a TLS handshake should come.
@@ -32,7 +31,6 @@ func (c *conn) shakeHands() {
 	}
 	_ = c.rwc.SetDeadline(time.Time{})
 	if c.server.http2 != nil && c.state().NegotiatedProtocol == "h2" {
-		budget.Use(c.raw) // until it is closed
 		c.server.forget(c)
 		c.server.http2.give(c.tls)
 		return

@@ -229,57 +229,78 @@ func TestHandshakes(t *testing.T) {
 }
 
 // TestHandshakesAreAccounted: connections in their handshake count as others do, and give way first to those
-// with requests.
+// with requests, over HTTP/2, too. One of HTTP/2 without a request gives way as well.
 func TestHandshakesAreAccounted(t *testing.T) {
 	t.Parallel()
 	config, plain := secure(t)
-	account := budget.NewAccount("test", budget.Limits{Total: 3, PerSource: 3})
+	account := budget.NewAccount("test", budget.Limits{Total: 4, PerSource: 4})
 	came, answer := make(chan struct{}), make(chan struct{})
-	addr := serve(t, &h1.Server{
-		TLS: config, Connections: account, HTTP2: over(http.HandlerFunc(echo)),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
 			came <- struct{}{}
 			<-answer
-			echo(w, r)
-		}),
+		}
+		echo(w, r)
 	})
+	addr := serve(t, &h1.Server{TLS: config, Connections: account, HTTP2: over(handler), Handler: handler})
 	busy := dialTLS(t, addr, plain)
-	busy.send("GET / HTTP/1.1\nHost: a.test\n\n")
+	busy.send("GET /wait HTTP/1.1\nHost: a.test\n\n")
 	<-came
-	var dials atomic.Int32
-	transport := &http.Transport{TLSClientConfig: plain.Clone(), Protocols: new(http.Protocols)}
-	transport.Protocols.SetHTTP2(true)
-	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dials.Add(1)
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}
-	defer transport.CloseIdleConnections()
-	get := func() { // with HTTP/2, whose connection counts as one with requests
-		t.Helper()
-		res, err := (&http.Client{Transport: transport}).Get("https://" + addr)
-		must(t, err)
-		res.Body.Close()
-	}
-	get()
+	idle, busy2 := dialHTTP2(t, addr, plain), dialHTTP2(t, addr, plain)
+	must(t, idle.get("/"))
+	answered := make(chan error)
+	go func() { answered <- busy2.get("/wait") }()
+	<-came
 	var waiting []*client
 	for range 4 {
 		waiting = append(waiting, dial(t, addr))
 	}
-	for i, c := range waiting[:3] {
+	for i, c := range waiting[:2] {
 		if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("connection %d in its handshake: %d octets, %v, want it closed", i, n, err)
 		}
 	}
-	if got := account.Stats(); got.Used != 3 || got.SourceFull != 3 {
-		t.Errorf("the account has %+v, want 3 in use and 3 refused", got)
+	if got := account.Stats(); got.Used != 4 || got.SourceFull != 3 {
+		t.Errorf("the account has %+v, want 4 in use and 3 refused", got)
 	}
 	close(answer)
 	if res, _ := busy.response("GET"); res.StatusCode != http.StatusOK {
 		t.Errorf("the connection with a request: %s", res.Status)
 	}
-	if get(); dials.Load() != 1 {
-		t.Errorf("the connection of HTTP/2 was closed")
+	if err := <-answered; err != nil || busy2.dials.Load() != 1 {
+		t.Errorf("the connection of HTTP/2 with a request: %v, %d connections", err, busy2.dials.Load())
 	}
+	if must(t, idle.get("/")); idle.dials.Load() != 2 {
+		t.Errorf("the connection of HTTP/2 without a request was not closed")
+	}
+}
+
+// client2 is a client of HTTP/2, which has one connection at a time.
+type client2 struct {
+	*http.Client
+	url   string
+	dials atomic.Int32
+}
+
+func dialHTTP2(t *testing.T, addr string, config *tls.Config) *client2 {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config.Clone(), Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP2(true)
+	c := &client2{Client: &http.Client{Transport: transport}, url: "https://" + addr}
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c.dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return c
+}
+
+func (c *client2) get(path string) error {
+	res, err := c.Get(c.url + path)
+	if err == nil {
+		res.Body.Close()
+	}
+	return err
 }
 
 // TestTLSShutdown: Shutdown waits neither for handshakes nor for connections that wait.

@@ -409,31 +409,101 @@ func wantEvent(ctx context.Context, control *controlplane.ControlPlane) error {
 	return fmt.Errorf("no Event of the Ingress in %d", len(all.Items))
 }
 
-// TestGatewayHandsOver runs two containers of the chart's DaemonSet on a node, the second of which replaces the
-// first as in an upgrade: ports 80 and 443 are never closed.
+// TestGatewayHandsOver runs two processes of a gateway on a host, as Pods of the chart's DaemonSet and as instances of
+// the systemd unit, the second of which replaces the first: ports are never closed.
 func TestGatewayHandsOver(t *testing.T) {
 	t.Parallel()
 	image := buildImage(t)
-	all := gatewayWith(t, "{gateway: {enabled: true, kind: DaemonSet}, config: {lameduck: 1s}}")
-	pod := as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template.Spec
+	t.Run("DaemonSet", func(t *testing.T) {
+		t.Parallel()
+		all := gatewayWith(t, "{gateway: {enabled: true, kind: DaemonSet}, config: {lameduck: 1s}}")
+		pod := as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template.Spec
+		c := onlyContainer(t, pod)
+		var granted []string
+		for _, capability := range c.SecurityContext.Capabilities.Add {
+			granted = append(granted, string(capability))
+		}
+		probe := c.ReadinessProbe.Exec.Command
+		newGatewayHost(t, image, gatewayProcess{
+			user: int(*c.SecurityContext.RunAsUser), capabilities: granted, args: c.Args, config: configText(t, all),
+			handover: gatewaySettings(t, all).Handover, probes: probe[len(probe)-1],
+			grace: seconds(int32(*pod.TerminationGracePeriodSeconds)),
+		}).testReplace(t)
+	})
+	t.Run("systemd", func(t *testing.T) {
+		t.Parallel()
+		unit, text := readUnit(t, "portolan-gateway@.service"), readFile(t, filepath.Join(deployDir, "systemd", "gateway.yaml"))
+		cfg := readConfig(t, text)
+		args := strings.Fields(unit["ExecStart"])
+		const dynamicUser = 61184 // the first of systemd's
+		newGatewayHost(t, image, gatewayProcess{
+			user: dynamicUser, capabilities: []string{strings.TrimPrefix(unit["AmbientCapabilities"], "CAP_")},
+			args:   args[1:slices.Index(args, "--kubeconfig")],
+			config: text, handover: cfg.Gateway.Handover, probes: cfg.Admin.Probes[0],
+			grace: unitSeconds(t, unit["TimeoutStopSec"]),
+		}).testReplace(t)
+	})
+}
+
+// gatewayProcess is how a host runs a gateway.
+type gatewayProcess struct {
+	user             int
+	capabilities     []string
+	args             []string
+	config           string // at the path that follows --config
+	handover, probes string // the sockets
+	grace            time.Duration
+}
+
+// gatewayHost is a host that runs gateways, which read manifests.
+type gatewayHost struct {
+	gatewayProcess
+	image   *container.Image
+	network *container.Network
+	dir     string
+}
+
+// newGatewayHost makes a host, with the endpoint of edge on its network.
+func newGatewayHost(t *testing.T, image *container.Image, p gatewayProcess) gatewayHost {
+	t.Helper()
 	network, err := container.NewNetwork()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { network.Close() })
 	serveWeb(t, network)
-	n := gatewayNode{image: image, network: network, pod: pod, dir: t.TempDir()}
-	for name, text := range map[string]string{"config/config.yaml": configText(t, all), "shop/shop.yaml": edge, "handover/.keep": ""} {
-		file := filepath.Join(n.dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	h := gatewayHost{gatewayProcess: p, image: image, network: network, dir: t.TempDir()}
+	// Users must be able to search the directories above.
+	if err := errors.Join(os.Chmod(filepath.Dir(h.dir), 0o755), os.Chmod(h.dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"config/" + filepath.Base(h.configFile()): p.config, "shop/shop.yaml": edge} {
+		file := filepath.Join(h.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first := n.start(t, "first")
-	g := gatewayAt{network}
+	h.ownDir(t, "handover")
+	return h
+}
+
+func (h gatewayHost) configFile() string { return h.args[slices.Index(h.args, "--config")+1] }
+
+// ownDir makes a directory that the gateway alone can use.
+func (h gatewayHost) ownDir(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(h.dir, name)
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, h.user, h.user)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// testReplace replaces a gateway while clients connect.
+func (h gatewayHost) testReplace(t *testing.T) {
+	t.Helper()
+	first := h.start(t, "first")
+	g := gatewayAt{h.network}
 	var ended atomic.Bool
 	var served atomic.Int64
 	var running sync.WaitGroup
@@ -449,8 +519,8 @@ func TestGatewayHandsOver(t *testing.T) {
 			}
 		})
 	}
-	second := n.start(t, "second")
-	first.Stop(seconds(int32(*pod.TerminationGracePeriodSeconds)))
+	second := h.start(t, "second")
+	first.Stop(h.grace)
 	before := served.Load()
 	await.NoError(t, func() error {
 		if served.Load() < before+clients+1 { // the second alone serves
@@ -463,54 +533,39 @@ func TestGatewayHandsOver(t *testing.T) {
 	if log := second.Logged(); !strings.Contains(log, "ports of the process before are taken over") {
 		t.Errorf("the second says:\n%s", log)
 	}
-	if log := first.Logged(); !strings.Contains(log, `"msg":"stopped"`) {
-		t.Errorf("the first says:\n%s", log)
+	if state := first.State(); state.ExitCode() != 0 {
+		t.Errorf("the first ended with %v and says:\n%s", state, first.Logged())
 	}
 }
 
-// gatewayNode is a node that runs Pods of the chart's DaemonSet, which read manifests.
-type gatewayNode struct {
-	image   *container.Image
-	network *container.Network
-	pod     corev1.PodSpec
-	dir     string // has the directories config, shop and handover
-}
-
-// start starts a container as the kubelet does, and returns when its readiness probe succeeds.
-func (n gatewayNode) start(t *testing.T, name string) *process.Process {
+// start starts a gateway, and returns when it is ready.
+func (h gatewayHost) start(t *testing.T, name string) *process.Process {
 	t.Helper()
-	c := onlyContainer(t, n.pod)
-	run := filepath.Join(n.dir, name)
-	if err := os.Mkdir(run, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	sources := map[string]string{"config": filepath.Join(n.dir, "config"), "run": run, "handover": filepath.Join(n.dir, "handover")}
-	mounts := []container.Mount{{Source: filepath.Join(n.dir, "shop"), Target: "/shop"}}
-	for _, m := range c.VolumeMounts {
-		mounts = append(mounts, container.Mount{Source: sources[m.Name], Target: m.MountPath, Writable: !m.ReadOnly})
-	}
-	var granted []string
-	for _, capability := range c.SecurityContext.Capabilities.Add {
-		granted = append(granted, string(capability))
-	}
+	own := h.ownDir(t, name)
+	probes := strings.TrimPrefix(h.probes, "unix:")
 	p, err := container.Config{
-		Root: n.image.Root, Mounts: mounts, Env: []string{"NODE_NAME=" + nodeName}, Network: n.network,
-		Args: slices.Concat([]string{n.image.Entrypoint}, c.Args, []string{"--manifests", "/shop"}),
-		User: int(*c.SecurityContext.RunAsUser), Capabilities: granted, NoNewPrivileges: !*c.SecurityContext.AllowPrivilegeEscalation,
+		Root: h.image.Root, Env: []string{"NODE_NAME=" + nodeName}, Network: h.network,
+		Args: slices.Concat([]string{h.image.Entrypoint}, h.args, []string{"--manifests", "/shop"}),
+		User: h.user, Capabilities: h.capabilities, NoNewPrivileges: true,
+		Mounts: []container.Mount{
+			{Source: filepath.Join(h.dir, "shop"), Target: "/shop"},
+			{Source: filepath.Join(h.dir, "config"), Target: filepath.Dir(h.configFile())},
+			{Source: filepath.Join(h.dir, "handover"), Target: filepath.Dir(h.handover), Writable: true},
+			{Source: own, Target: filepath.Dir(probes), Writable: true},
+		},
 	}.Process()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Log = filepath.Join(n.dir, name+".log")
+	p.Log = filepath.Join(h.dir, name+".log")
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Stop(0) })
-	program := filepath.Join(n.image.Root, n.image.Entrypoint)
-	probe := slices.Clone(c.ReadinessProbe.Exec.Command[1:])
-	probe[2] = "unix:" + filepath.Join(run, filepath.Base(probe[2])) // where the node has it
+	program := filepath.Join(h.image.Root, h.image.Entrypoint)
+	at := "unix:" + filepath.Join(own, filepath.Base(probes)) // where the host has it
 	await.NoError(t, func() error {
-		if out, err := exec.CommandContext(t.Context(), program, probe...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), program, "probe", "ready", at).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s: %s", err, out, p.LastLogged())
 		}
 		return nil

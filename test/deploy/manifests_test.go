@@ -589,7 +589,10 @@ func TestRestart(t *testing.T) {
 
 // TestConfig: the server accepts every config.yaml that we ship.
 func TestConfig(t *testing.T) {
-	texts := map[string]string{"systemd": readFile(t, filepath.Join(deployDir, "systemd", "config.yaml"))}
+	texts := map[string]string{
+		"systemd":          readFile(t, filepath.Join(deployDir, "systemd", "config.yaml")),
+		"systemd, gateway": readFile(t, filepath.Join(deployDir, "systemd", "gateway.yaml")),
+	}
 	for name, all := range variants(t) {
 		texts[name] = configText(t, all)
 	}

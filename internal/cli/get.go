@@ -263,11 +263,8 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	case f.format == "name":
 		err = printNames(cmd.OutOrStdout(), chosen, choices)
 	case len(objects) == 0:
-		if f.all || slices.ContainsFunc(choices, func(c apiobject.Choice) bool { return !c.Kind.Namespaced() }) {
-			fmt.Fprintln(stderr, "No resources found") // these are kubectl's words
-		} else {
-			fmt.Fprintf(stderr, "No resources found in %s namespace.\n", f.namespace)
-		}
+		everywhere := slices.ContainsFunc(choices, func(c apiobject.Choice) bool { return !c.Kind.Namespaced() })
+		f.printNone(stderr, everywhere)
 	default:
 		err = f.printTables(cmd.OutOrStdout(), chosen, choices)
 	}
@@ -401,4 +398,13 @@ func yamlValue(v any) any {
 		return f
 	}
 	return v
+}
+
+// printNone says that there is nothing, in kubectl's words: in the namespace that was read, or at all.
+func (f *getFlags) printNone(stderr io.Writer, everywhere bool) {
+	if f.all || everywhere {
+		fmt.Fprintln(stderr, "No resources found")
+	} else {
+		fmt.Fprintf(stderr, "No resources found in %s namespace.\n", f.namespace)
+	}
 }

@@ -169,7 +169,7 @@ func (f *getFlags) printDerived(cmd *cobra.Command, t *derivedTable, head string
 		return nil
 	}
 	if len(t.rows) == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "No resources found") // these are kubectl's words
+		f.printNone(cmd.ErrOrStderr(), false)
 		return nil
 	}
 	return printTable(out, t.text(f, head))

@@ -47,7 +47,7 @@ func (b *bench) change(ctx context.Context, routes int) (c *changed, err error) 
 		return nil, err
 	}
 	contender := &rig.Contender{
-		Name: portolan, Log: "/tmp/routes.log", CPUs: []int{proxyCPU}, Ready: rig.OverHTTP("/readyz"),
+		Name: portolan, Log: b.file("routes.log"), CPUs: []int{proxyCPU}, Ready: rig.OverHTTP("/readyz"),
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
 			return b.portolan.Command(
 				"gateway", "--kubeconfig", kubeconfig, "--listen", ports[0].Addr().String(), "--admin", ports[1].String(),
@@ -63,7 +63,7 @@ func (b *bench) change(ctx context.Context, routes int) (c *changed, err error) 
 	if err := server.WaitReady(ctx); err != nil {
 		return nil, err
 	}
-	const rest = 12 * time.Second
+	const rest = 2 * time.Second
 	time.Sleep(rest)
 	c = new(changed)
 	if c.resident, _, err = server.Memory(); err != nil {

@@ -80,9 +80,10 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	made := compiled.Gateway
 	g := &Gateway{
-		cfg: cfg, settings: made, metrics: newMetrics(made.RouteMetrics), endpoints: new(balance.Set[table.Upstream]),
+		cfg: cfg, settings: made, endpoints: new(balance.Set[table.Upstream]),
 		connections: newConnections(made.Connections), streams: newStreams(),
 	}
+	g.metrics = newMetrics(made.RouteMetrics, g.hasRoute)
 	if g.settings.Compile.Node == "" {
 		g.settings.Compile.Node = os.Getenv("NODE_NAME")
 	}

@@ -54,7 +54,7 @@ type gatewayMetrics struct {
 	compiles, delays prometheus.Histogram
 }
 
-func newMetrics(routes int) *gatewayMetrics {
+func newMetrics(routes int, exists func(route string) bool) *gatewayMetrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: "portolan_gateway_" + name, Help: help}
 	}
@@ -64,7 +64,7 @@ func newMetrics(routes int) *gatewayMetrics {
 		})
 	}
 	m := &gatewayMetrics{
-		routes: newRoutesStats(routes),
+		routes: newRoutesStats(routes, exists),
 		reasons: prometheus.NewCounterVec(counter(
 			"own_responses_total", "Responses that no endpoint gave, by the reason; rule is one that a rule has.",
 		), []string{"reason"}),

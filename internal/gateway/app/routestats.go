@@ -93,14 +93,15 @@ func (s *routeStats) collect(ch chan<- prometheus.Metric, route string) {
 // its own. Others share one.
 type routesStats struct {
 	most        int
+	exists      func(name string) bool // reports whether there is a route of that name
 	none, other routeStats
 
 	mu     sync.Mutex // of writers
 	byName atomic.Pointer[map[string]*routeStats]
 }
 
-func newRoutesStats(most int) *routesStats {
-	s := &routesStats{most: most}
+func newRoutesStats(most int, exists func(name string) bool) *routesStats {
+	s := &routesStats{most: most, exists: exists}
 	s.byName.Store(new(map[string]*routeStats))
 	return s
 }
@@ -117,8 +118,8 @@ func (s *routesStats) of(name string) *routeStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all = *s.byName.Load()
-	if found := all[name]; found != nil || len(all) >= s.most {
-		return cmp.Or(found, &s.other)
+	if found := all[name]; found != nil || len(all) >= s.most || !s.exists(name) {
+		return cmp.Or(found, &s.other) // a request may end after its route was deleted
 	}
 	made := maps.Clone(all)
 	if made == nil {
@@ -138,18 +139,12 @@ func (s *routesStats) count(r *proxy.Record) {
 	s.of(r.Rule.Object).count(r)
 }
 
-// forget removes the figures of routes that are no more, so that others can have some.
-func (s *routesStats) forget(names []string) {
+// prune removes the figures of routes that are no more, so that others can have some.
+func (s *routesStats) prune() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := *s.byName.Load()
-	if !slices.ContainsFunc(names, func(name string) bool { return all[name] != nil }) {
-		return
-	}
-	made := maps.Clone(all)
-	for _, name := range names {
-		delete(made, name)
-	}
+	made := maps.Clone(*s.byName.Load())
+	maps.DeleteFunc(made, func(name string, _ *routeStats) bool { return !s.exists(name) })
 	s.byName.Store(&made)
 }
 

@@ -52,8 +52,10 @@ type sockets struct {
 	draining bool // no more are opened
 	// inherited are listeners of the process before this one that no socket has yet, by address.
 	inherited map[string]*net.TCPListener
-	// ending are those that were removed and still have connections.
+	// ending are those that were removed and still have connections. They end with the context of all at the latest.
 	ending sync.WaitGroup
+	all    context.Context
+	end    context.CancelFunc
 }
 
 // socket is a socket of the table.
@@ -75,7 +77,9 @@ type bound struct {
 }
 
 func newSockets(cfg socketsConfig) *sockets {
-	return &sockets{cfg: cfg, open: make(map[table.Socket]*socket)}
+	s := &sockets{cfg: cfg, open: make(map[table.Socket]*socket)}
+	s.all, s.end = context.WithCancel(context.Background())
+	return s
 }
 
 // update has these sockets be open, and no others.
@@ -309,12 +313,12 @@ func (s *sockets) remove(sock *socket) {
 	for _, l := range sock.listeners {
 		l.Close()
 	}
-	s.ending.Go(func() { sock.end(s.cfg.Drain) })
+	s.ending.Go(func() { sock.end(s.all, s.cfg.Drain) })
 }
 
 // end lets what is under way end, within some time.
-func (sock *socket) end(within time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+func (sock *socket) end(all context.Context, within time.Duration) {
+	ctx, cancel := context.WithTimeout(all, within)
 	defer cancel()
 	_ = sock.server.Shutdown(ctx)
 	sock.conns.wait(ctx)
@@ -327,9 +331,11 @@ func (s *sockets) drain(within time.Duration) {
 	s.mu.Lock()
 	s.draining = true
 	for _, sock := range s.open {
-		s.ending.Go(func() { sock.end(within) })
+		s.ending.Go(func() { sock.end(s.all, within) })
 	}
 	s.mu.Unlock()
+	late := time.AfterFunc(within, s.end) // those that were removed before may have had longer
+	defer late.Stop()
 	s.ending.Wait()
 }
 

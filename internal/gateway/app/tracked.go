@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // tracked is the open connections of a socket, also those that became another protocol's, of which its
@@ -64,6 +66,14 @@ func (c *trackedConn) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return nil
+}
+
+// SyscallConn is that of the connection, as those use it who wait for it without a buffer.
+func (c *trackedConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // wait waits until there are none, or ctx is done.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,11 +16,8 @@ import (
 )
 
 // keepUnused is how long the endpoints of an upstream are kept that no rule refers to any more, for requests
-// that were given one before. Then they are kept while they have requests, at most for keepBusy.
-const (
-	keepUnused = 10 * time.Second
-	keepBusy   = time.Hour
-)
+// that were given one before. Then they are kept while they have requests.
+const keepUnused = 10 * time.Second
 
 // worker is the goroutine that compiles what changed, and has it served.
 type worker struct {
@@ -27,17 +25,14 @@ type worker struct {
 	compiler *compile.Compiler
 	table    atomic.Pointer[table.Table] // that is served; nil before the first
 	serves   chan struct{}               // closed when there is a table
-	// unused are upstreams to which no rule refers any more.
-	unused map[table.Upstream]unused
+	// unused are upstreams to which no rule refers any more, and when each is looked at again.
+	unused map[table.Upstream]time.Time
 }
-
-// unused is since when no rule refers to an upstream, and when it is looked at again.
-type unused struct{ since, next time.Time }
 
 func newWorker(g *Gateway) *worker {
 	return &worker{
 		Gateway: g, compiler: compile.NewCompiler(g.settings.Compile), serves: make(chan struct{}),
-		unused: make(map[table.Upstream]unused),
+		unused: make(map[table.Upstream]time.Time),
 	}
 }
 
@@ -67,7 +62,7 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 	began := time.Now()
 	var out compile.Output
 	var reported status.Batch
-	var gone []string // Ingresses and routes
+	gone := changes.Everything // Ingresses or routes
 	first := w.table.Load() == nil
 	loaded := !first
 	w.cfg.Store.View(func(v *cluster.View) {
@@ -81,7 +76,7 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 		if w.reporter != nil {
 			reported = w.reporter.Look(v, w.compiler, out.Changed)
 		}
-		gone = goneRoutes(v, &changes)
+		gone = gone || goneRoutes(v, &changes)
 	})
 	if !loaded {
 		return
@@ -90,7 +85,9 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 	if w.reporter != nil {
 		w.reporter.Report(reported, w.sockets.errors())
 	}
-	w.metrics.routes.forget(gone)
+	if gone {
+		w.metrics.routes.prune()
+	}
 	w.metrics.changed(time.Since(began), &changes)
 	if first {
 		w.sockets.forgetInherited()
@@ -107,15 +104,30 @@ func (w *worker) reportSockets() {
 	}
 }
 
-// goneRoutes returns the names of Ingresses and routes that were deleted.
-func goneRoutes(v *cluster.View, changes *cluster.Changes) (gone []string) {
+// goneRoutes reports whether Ingresses or routes were deleted.
+func goneRoutes(v *cluster.View, changes *cluster.Changes) bool {
 	for ref := range changes.Objects {
 		if ref.Kind == cluster.KindIngress && cluster.Ingresses.Get(v, ref.Key) == nil ||
 			ref.Kind == cluster.KindHTTPRoute && cluster.HTTPRoutes.Get(v, ref.Key) == nil {
-			gone = append(gone, ref.String())
+			return true
 		}
 	}
-	return gone
+	return false
+}
+
+// hasRoute reports whether there is an Ingress or a route, by the text of its Ref.
+func (g *Gateway) hasRoute(name string) (has bool) {
+	kind, object, _ := strings.Cut(name, " ")
+	var key cluster.Key
+	key.Namespace, key.Name, _ = strings.Cut(object, "/")
+	g.cfg.Store.View(func(v *cluster.View) {
+		if kind == strings.ToLower(cluster.KindIngress.String()) {
+			has = cluster.Ingresses.Get(v, key) != nil
+		} else {
+			has = cluster.HTTPRoutes.Get(v, key) != nil
+		}
+	})
+	return has
 }
 
 // serve has requests from now on be served by what was compiled: endpoints are there before the rules that
@@ -125,7 +137,7 @@ func (w *worker) serve(ctx context.Context, out compile.Output) {
 	used := make(map[table.Upstream][]netip.AddrPort, len(out.Endpoints))
 	for up, addrs := range out.Endpoints {
 		if addrs == nil {
-			w.unused[up] = unused{now, now.Add(keepUnused)}
+			w.unused[up] = now.Add(keepUnused)
 			continue
 		}
 		delete(w.unused, up)
@@ -162,12 +174,12 @@ func (w *worker) always() []table.Socket {
 func (w *worker) removeUnused() {
 	now := time.Now()
 	gone := make(map[table.Upstream][]netip.AddrPort)
-	for up, u := range w.unused {
-		if now.Before(u.next) {
+	for up, next := range w.unused {
+		if now.Before(next) {
 			continue
 		}
-		if pool := w.endpoints.Pool(up); pool != nil && pool.UnderWay() > 0 && now.Sub(u.since) < keepBusy {
-			w.unused[up] = unused{u.since, now.Add(keepUnused)}
+		if pool := w.endpoints.Pool(up); pool != nil && pool.UnderWay() > 0 {
+			w.unused[up] = now.Add(keepUnused)
 			continue
 		}
 		gone[up] = nil
@@ -182,9 +194,9 @@ func (w *worker) removeUnused() {
 func (w *worker) pause() time.Duration {
 	const long = time.Hour
 	next := w.sockets.next()
-	for _, u := range w.unused {
-		if next.IsZero() || u.next.Before(next) {
-			next = u.next
+	for _, at := range w.unused {
+		if next.IsZero() || at.Before(next) {
+			next = at
 		}
 	}
 	if next.IsZero() {

@@ -25,14 +25,13 @@ type body struct {
 	interrupt atomic.Bool // a Read that waits for the client must end
 	invalid   atomic.Pointer[wire.Error]
 
-	mu       sync.Mutex
-	closed   bool
-	chunked  bool
-	remain   int64 // octets of the body, or of the present chunk
-	chunks   wire.Chunks
-	received int64 // octets
-	waited   time.Duration
-	err      error // io.EOF when all was read
+	mu      sync.Mutex
+	closed  bool
+	chunked bool
+	remain  int64 // octets of the body, or of the present chunk
+	chunks  wire.Chunks
+	pace    pace
+	err     error // io.EOF when all was read
 }
 
 // Read implements io.Reader. If it fails the context of the request ends.
@@ -74,7 +73,7 @@ func (b *body) ReadReceived(p []byte) (n int, err error) {
 	return n, err
 }
 
-// nobody is read in place of a client that is not to be waited for.
+// nobody is read in place of the client by those who must not wait for it.
 type nobody struct{}
 
 // errNotReceived: the client would have to be waited for.
@@ -208,13 +207,12 @@ type client body
 // Read waits for the client as long as its rate allows.
 func (b *client) Read(p []byte) (int, error) {
 	began := time.Now()
-	_ = b.c.rwc.SetReadDeadline(began.Add(b.c.server.limits.within(b.received) - b.waited))
+	_ = b.c.rwc.SetReadDeadline(began.Add(b.pace.left(&b.c.server.limits, 0)))
 	if b.interrupt.Load() { // after the deadline is set, which would undo that of stop
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := b.c.rwc.Read(p)
-	b.waited += time.Since(began)
-	b.received += int64(n)
+	b.pace.moved(began, n)
 	switch {
 	case n > 0:
 		return n, nil

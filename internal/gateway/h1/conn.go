@@ -220,7 +220,11 @@ func (c *conn) readHead() (http.Request, framing, error) {
 		}
 		if end > 0 {
 			c.in.R += end
-			return parseHead(received[:end], lim)
+			req, f, err := parseHead(received[:end], lim)
+			if err == nil && req.URL.Scheme != "" && (req.URL.Scheme == "https") != (c.tls != nil) {
+				err = errScheme
+			}
+			return req, f, err
 		}
 		if !timed { // else all of it came at once
 			timed = true

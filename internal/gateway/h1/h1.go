@@ -74,7 +74,8 @@ func (l *Limits) fields() wire.Limits { return wire.Limits{Size: l.Head, Fields:
 
 // within returns how long a client may take for n octets.
 func (l *Limits) within(n int64) time.Duration {
-	return l.Grace + time.Duration(n)*time.Second/time.Duration(l.Rate)
+	const longest = float64(100 * 365 * 24 * time.Hour)
+	return l.Grace + time.Duration(min(float64(n)/float64(l.Rate)*float64(time.Second), longest))
 }
 
 // Refusal is a request that is refused, or a TLS handshake that failed.
@@ -173,7 +174,7 @@ func (s *Server) start() {
 	s.conns = make(map[*conn]struct{})
 	if s.HTTP2 != nil {
 		s.http2 = newHandover()
-		account(s.HTTP2)
+		asHTTP1(s.HTTP2, &s.limits)
 		go func() { _ = s.HTTP2.Serve(s.http2) }() // ends with the Server
 	}
 }

@@ -56,8 +56,9 @@ func newHandover() *handover {
 // connKey is the key of the connection in the contexts of its requests over HTTP/2.
 type connKey struct{}
 
-// account has connections of HTTP/2 be busy only while they have requests, as those of HTTP/1.1 are.
-func account(server *http.Server) {
+// asHTTP1 has the requests of a server of HTTP/2 have the limits that those over HTTP/1.1 have, and its connections be
+// busy only while they have requests.
+func asHTTP1(server *http.Server, limits *Limits) {
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, c)
 	}
@@ -66,7 +67,9 @@ func account(server *http.Server) {
 		if c, ok := r.Context().Value(connKey{}).(interface{ NetConn() net.Conn }); ok {
 			defer budget.Use(c.NetConn())()
 		}
-		handler.ServeHTTP(w, r)
+		paced, r := paced(limits, w, r)
+		defer paced.done()
+		handler.ServeHTTP(paced, r)
 	})
 }
 

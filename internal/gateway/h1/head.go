@@ -258,7 +258,7 @@ func absolute(req *http.Request) error {
 	switch {
 	case u.Opaque != "", u.User != nil, !wire.ValidHost(u.Host):
 		return errTarget
-	case u.Scheme != "http":
+	case u.Scheme != "http" && u.Scheme != "https":
 		return errScheme
 	case req.Host == "": // of HTTP/1.0
 		req.Host = u.Host

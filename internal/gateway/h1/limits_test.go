@@ -146,6 +146,83 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
+// TestSlowlyTaken: what a client takes slower than its rate ends, also if it takes some of each write in time.
+func TestSlowlyTaken(t *testing.T) {
+	t.Parallel()
+	const grace = time.Second
+	ended := make(chan struct{})
+	addr := serve(t, &h1.Server{
+		Limits: h1.Limits{Grace: grace, Rate: 1 << 30},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for block := make([]byte, 64<<10); ; {
+				if _, err := w.Write(block); err != nil {
+					close(ended)
+					return
+				}
+			}
+		}),
+	})
+	c := dial(t, addr)
+	must(t, c.Conn.(*net.TCPConn).SetReadBuffer(4<<10))
+	c.send("GET / HTTP/1.1\nHost: a.test\n\n")
+	buffer := make([]byte, 128<<10)
+	for range 40 {
+		select {
+		case <-ended:
+			return
+		case <-time.After(grace / 2): // a write never waits for as long as the grace
+			_, _ = io.ReadFull(c.Conn, buffer)
+		}
+	}
+	t.Errorf("the Handler writes after %s", 20*grace)
+}
+
+// TestSlowHTTP2: over HTTP/2 a client that takes no response, or sends no body, ends, and the Handler with it.
+func TestSlowHTTP2(t *testing.T) {
+	t.Parallel()
+	errs := make(chan error, 2)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_, err := io.Copy(io.Discard, r.Body)
+			errs <- err
+			return
+		}
+		for block := make([]byte, 1<<20); ; {
+			if _, err := w.Write(block); err != nil {
+				errs <- err
+				return
+			}
+		}
+	})
+	h2 := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	addr := serve(t, &h1.Server{Limits: h1.Limits{Grace: 300 * time.Millisecond, Rate: 1 << 30}, Handler: handler, HTTP2: h2})
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	res, err := client.Get("http://" + addr)
+	must(t, err)
+	defer res.Body.Close() // and it is not read
+	body, silent := io.Pipe()
+	defer silent.Close()
+	go func() {
+		if res, err := client.Post("http://"+addr, "", body); err == nil {
+			res.Body.Close()
+		}
+	}()
+	for range 2 {
+		select {
+		case err := <-errs:
+			if err == nil {
+				t.Error("a body without end was read to its end")
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("a Handler waits after a minute")
+		}
+	}
+}
+
 // TestSlowHandler: what the server itself waits for counts for no limit of the client.
 func TestSlowHandler(t *testing.T) {
 	t.Parallel()

@@ -49,6 +49,7 @@ type response struct {
 	written  int64 // of the body
 	trailers []string
 	sent     bool // some of the response was sent
+	pace     pace
 	taken    bool // the connection was hijacked
 	err      error
 }
@@ -461,8 +462,11 @@ func (w *response) flush() {
 // send sends to the client, for as long as its rate allows.
 func (w *response) send(p []byte) {
 	w.sent = w.sent || w.status != 0
-	_ = w.c.rwc.SetWriteDeadline(time.Now().Add(w.c.server.limits.within(int64(len(p)))))
-	if _, err := w.c.rwc.Write(p); err != nil {
+	began := time.Now()
+	_ = w.c.rwc.SetWriteDeadline(began.Add(w.pace.left(&w.c.server.limits, len(p))))
+	n, err := w.c.rwc.Write(p)
+	w.pace.moved(began, n)
+	if err != nil {
 		w.err = err
 		w.ctx.cancel()
 	}

@@ -303,6 +303,22 @@ func (c *client2) get(path string) error {
 	return err
 }
 
+// TestAbsoluteFormOverTLS: the scheme of a target in absolute-form is that of the connection (RFC 9112, section 3.2.2).
+func TestAbsoluteFormOverTLS(t *testing.T) {
+	t.Parallel()
+	config, plain := secure(t)
+	addr := serve(t, &h1.Server{Handler: http.HandlerFunc(echo), TLS: config})
+	for target, want := range map[string]int{
+		"https://a.test/": http.StatusOK, "http://a.test/": http.StatusMisdirectedRequest, "ftp://a.test/": http.StatusMisdirectedRequest,
+	} {
+		c := dialTLS(t, addr, plain)
+		c.send("GET " + target + " HTTP/1.1\nHost: a.test\n\n")
+		if res, body := c.response("GET"); res.StatusCode != want {
+			t.Errorf("%s: %s %q, want %d", target, res.Status, body, want)
+		}
+	}
+}
+
 // TestTLSShutdown: Shutdown waits neither for handshakes nor for connections that wait.
 func TestTLSShutdown(t *testing.T) {
 	t.Parallel()

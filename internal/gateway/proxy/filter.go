@@ -82,18 +82,20 @@ func preflight(w http.ResponseWriter, r *http.Request, c *table.CORS) bool {
 	return true
 }
 
-// allowOrigin sets the fields that allow an origin, in the place of those of the upstream, and reports
-// whether it is allowed.
+// allowOrigin sets the fields that allow an origin, and reports whether it is allowed. Those of the upstream go in
+// any case, and caches are told that the response depends on the origin (Fetch, "CORS protocol and HTTP caches").
 func allowOrigin(h http.Header, origin string, c *table.CORS) bool {
+	h.Del("Access-Control-Allow-Origin")
+	h.Del("Access-Control-Allow-Credentials")
+	h.Del("Access-Control-Expose-Headers")
+	h.Add("Vary", "Origin")
 	if origin == "" || !slices.ContainsFunc(c.Origins, func(o string) bool { return matchesOrigin(o, origin) }) {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Add("Vary", "Origin")
 	if c.Credentials {
 		h.Set("Access-Control-Allow-Credentials", "true")
 	}
-	h.Del("Access-Control-Expose-Headers")
 	if exposed := strings.Join(exposed(h, c), ", "); exposed != "" {
 		h.Set("Access-Control-Expose-Headers", exposed)
 	}

@@ -69,7 +69,7 @@ type Span interface {
 type Record struct {
 	// Request is as it came. It must not be changed, nor kept.
 	Request *http.Request
-	// Listener is empty if none served the host. Host and Path are normal.
+	// Listener is empty if none served the host. Host is in lower case and without a port; Path is percent-decoded.
 	Listener, Host, Path string
 	// Rule is nil if no route matched.
 	Rule *table.Rule
@@ -352,7 +352,9 @@ func (p *Proxy) answer(w http.ResponseWriter, x *exchange, status int, reason ta
 	x.Reason = reason
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(http.StatusText(status) + ": " + string(reason) + "\n"))
+	if x.Request.Method != http.MethodHead {
+		_, _ = w.Write([]byte(http.StatusText(status) + ": " + string(reason) + "\n"))
+	}
 }
 
 // fail answers a request that no endpoint answered.

@@ -245,6 +245,10 @@ func TestRequest(t *testing.T) {
 			to("/", table.Actions{}), "/", []string{"Host: shop.test", "X_Forwarded_For: 1.2.3.4", "x-forwarded_host: b.test", "X_Other: 1"},
 			[]string{"-X_forwarded_for: 1.2.3.4", "-X-Forwarded_host: b.test", "X-Forwarded-For: 127.0.0.1", "X_other: 1"},
 		},
+		"other fields of the way here are removed": {
+			to("/", table.Actions{}), "/", []string{"X-Forwarded-Prefix: /a", "X-Forwarded-Port: 1", "X_Real_IP: 1.2.3.4", "X-Real-Ip: 1.2.3.4"},
+			[]string{"-X-Forwarded-Prefix: /a", "-X-Forwarded-Port: 1", "-X_real_ip: 1.2.3.4", "-X-Real-Ip: 1.2.3.4"},
+		},
 		"fields of the connection stay": {
 			to("/", table.Actions{}), "/", []string{"Connection: X-Secret", "X-Secret: 1", "Keep-Alive: 1", "Te: trailers"},
 			[]string{"-X-Secret: 1", "-Keep-Alive: 1", "-Connection: X-Secret"},
@@ -304,8 +308,12 @@ func TestTrusted(t *testing.T) {
 	g := newGateway(t, func(c *proxy.Config) { c.Trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
 	g.web(endpoint(t, echo))
 	g.serve(to("/", table.Actions{}))
-	_, got := g.ask("GET", "/", "", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.test")
-	for _, want := range []string{"X-Forwarded-For: 1.2.3.4, 127.0.0.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.test"} {
+	_, got := g.ask("GET", "/", "", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.test",
+		"X-Forwarded-Prefix: /a", "X-Real-Ip: 1.2.3.4")
+	for _, want := range []string{
+		"X-Forwarded-For: 1.2.3.4, 127.0.0.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.test", "X-Forwarded-Prefix: /a",
+		"X-Real-Ip: 1.2.3.4",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the upstream got\n%s\nwant %s", got, want)
 		}
@@ -416,6 +424,30 @@ func TestCORS(t *testing.T) {
 	}
 	if res, body := g.ask("OPTIONS", "/", ""); res.StatusCode != http.StatusOK || !strings.HasPrefix(body, "OPTIONS / ") {
 		t.Errorf("OPTIONS that is no preflight request = %d %s, want the upstream's answer", res.StatusCode, body)
+	}
+}
+
+// TestCORSOfUpstream: what an upstream says of origins goes, whatever the origin, and caches are told that it matters.
+func TestCORSOfUpstream(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	g.web(endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Access-Control-Allow-Credentials", "true")
+		w.Header().Set("Access-Control-Expose-Headers", "X-Secret")
+	}))
+	g.serve(to("/", table.Actions{CORS: &table.CORS{Origins: []string{"https://a.test"}}}))
+	for origin, want := range map[string]string{"https://a.test": "https://a.test", "https://evil.test": "", "": ""} {
+		var fields []string
+		if origin != "" {
+			fields = append(fields, "Origin: "+origin)
+		}
+		res, _ := g.ask("GET", "/", "", fields...)
+		h := res.Header
+		if got := h.Get("Access-Control-Allow-Origin"); got != want || h.Get("Access-Control-Allow-Credentials") != "" ||
+			h.Get("Access-Control-Expose-Headers") != "" || h.Get("Vary") != "Origin" {
+			t.Errorf("origin %q: %v, want %q without credentials", origin, h, want)
+		}
 	}
 }
 
@@ -610,7 +642,10 @@ func TestUpgrade(t *testing.T) {
 		_ = both.Flush()
 		_, _ = io.Copy(conn, both)
 	}))
-	g.serve(to("/", table.Actions{}))
+	const limit = 500 * time.Millisecond // which is for the time until the response
+	route := to("/", table.Actions{})
+	route.Rule.Request, route.Rule.BackendRequest = limit, limit
+	g.serve(route)
 	conn, err := net.Dial("tcp", g.addr.String())
 	must(t, err)
 	defer conn.Close()
@@ -633,6 +668,7 @@ func TestUpgrade(t *testing.T) {
 		}
 		g.serve(to("/other", table.Actions{}))
 		g.web()
+		time.Sleep(limit / 4)
 	}
 }
 

@@ -103,8 +103,8 @@ var ownFields = map[string]bool{
 	"Content-Length": true, "Host": true, "Expect": true,
 }
 
-// forwardedFields are those that only trusted clients may set.
-var forwardedFields = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+// replacedFields are those of the way of a request that the proxy says itself, or nobody.
+var replacedFields = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
 // The fields of a trace.
 const traceParent, traceState = "Traceparent", "Tracestate"
@@ -112,11 +112,11 @@ const traceParent, traceState = "Traceparent", "Tracestate"
 // fields appends the fields of a request that an upstream gets without filters, sorted by name. A span replaces those
 // of the trace.
 func (p *Proxy) fields(to upstream.Fields, r *http.Request, of Span) upstream.Fields {
-	options := optionsOf(r.Header["Connection"])
+	options, trusted := optionsOf(r.Header["Connection"]), p.trusts(r)
 	var room [48]string
 	names := room[:0]
 	for name := range r.Header {
-		if !ownFields[name] && !slices.Contains(options, name) && !isForwarded(name) &&
+		if !ownFields[name] && !slices.Contains(options, name) && !isForwarded(name, trusted) &&
 			(of == nil || name != traceParent && name != traceState) {
 			names = append(names, name)
 		}
@@ -151,13 +151,14 @@ func optionsOf(lists []string) (names []string) {
 	return names
 }
 
-// isForwarded reports whether a name is one of forwardedFields, or could be taken for it: some backends take an
-// underscore for a hyphen.
-func isForwarded(name string) bool {
+// isForwarded reports whether a name is one of replacedFields, or of the others that say where a request came from,
+// which only trusted clients may set; or could be taken for it: some backends take an underscore for a hyphen.
+func isForwarded(name string, trusted bool) bool {
 	if strings.IndexByte(name, '_') >= 0 {
 		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	}
-	return slices.Contains(forwardedFields, name)
+	return slices.Contains(replacedFields, name) ||
+		!trusted && (name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-"))
 }
 
 // addForwarded adds X-Forwarded-For, -Host and -Proto. Those of clients that are trusted stay, and get the client's

@@ -58,8 +58,8 @@ var Keys = key.Table{
 	{Path: "gateway.limits",
 		Description: "What clients can make the gateway hold."},
 	{Path: "gateway.limits.connections", Min: "0", Max: "1000000", Restart: []key.Condition{key.Always},
-		Description: "The highest number of connections; of more, idle ones are closed first. 0 is as many as the memory " +
-			"limit allows."},
+		Description: "The highest number of connections. Of more, one of the client that has the most is closed, of its " +
+			"idle ones if it has any. 0 is as many as the memory limit allows."},
 	{Path: "gateway.limits.head", Min: "1Ki", Max: "1Mi", Restart: []key.Condition{key.Always},
 		Description: "The largest request line and fields of a request together; with more the response is 431."},
 	{Path: "gateway.limits.headTimeout", Min: "1s", Max: "10m", Restart: []key.Condition{key.Always},

@@ -9,14 +9,11 @@ import (
 	"portolan.dev/portolan/internal/gateway/compile"
 )
 
-// ours are the types of conditions that are set or removed. Those of other types are of others, and stay.
+// ours are the types of conditions that this package sets and removes. All others belong to other programs.
 var ours = []string{
 	accepted, programmed, conflicted, supportedVersion, "ResolvedRefs", "PartiallyInvalid", "OverlappingTLSConfig",
-	"InsecureFrontendValidationMode", shadowed,
+	"InsecureFrontendValidationMode",
 }
-
-// shadowed is the type of a condition of Portolan's own: some match of the route never serves a request.
-const shadowed = "portolan.dev/Shadowed"
 
 // Limits of the API.
 const (

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -104,7 +105,8 @@ func attributes(of *proxy.Record) []attribute.KeyValue {
 	}
 	all := []attribute.KeyValue{
 		attribute.String("http.request.method", method(r)), attribute.String("url.scheme", scheme),
-		attribute.String("url.path", of.Path), attribute.String("server.address", of.Host),
+		attribute.String("url.path", r.URL.EscapedPath()),
+		attribute.String("server.address", strings.ToValidUTF8(of.Host, "?")),
 		attribute.String("network.protocol.version", strconv.Itoa(r.ProtoMajor)+"."+strconv.Itoa(r.ProtoMinor)),
 		attribute.Int64("http.response.body.size", of.Sent),
 	}
@@ -112,7 +114,7 @@ func attributes(of *proxy.Record) []attribute.KeyValue {
 		all = append(all, attribute.String("client.address", client))
 	}
 	if agent := r.UserAgent(); agent != "" {
-		all = append(all, attribute.String("user_agent.original", agent))
+		all = append(all, attribute.String("user_agent.original", strings.ToValidUTF8(agent, "?")))
 	}
 	if of.Status != 0 {
 		all = append(all, attribute.Int("http.response.status_code", of.Status))

@@ -118,6 +118,24 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+// TestOctetsThatAreNoText: what a client sends that is no UTF-8 loses no spans.
+func TestOctetsThatAreNoText(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	tracer := newTracer(t, c, 1, io.Discard)
+	r := httptest.NewRequest(http.MethodGet, "/%ff", nil)
+	r.Header.Set("User-Agent", "\xff")
+	of := record(r)
+	of.Host, of.Path = "\xff", "\xff"
+	tracer.Begin(r).End(of)
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if taken, lost := tracer.Sent(); taken != 1 || lost != 0 {
+		t.Errorf("%d spans are taken and %d lost, want 1 and 0", taken, lost)
+	}
+}
+
 // TestSampling checks which requests are in traces: as the client says, else one in so many.
 func TestSampling(t *testing.T) {
 	t.Parallel()

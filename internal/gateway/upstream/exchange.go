@@ -359,6 +359,7 @@ func (x *exchange) respond(h *head) (*Response, error) {
 		header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{h.upgrade}
 		x.keep = false
 		x.body.err = io.EOF
+		_ = x.conn.SetDeadline(time.Time{}) // what is limited is the time until the response
 		x.conn.upgrade()
 	case r.Method == http.MethodHead, h.status == http.StatusNotModified:
 		x.body.err = io.EOF

@@ -116,7 +116,7 @@ func (x *explainer) otherProtocol(a *Answer, p *table.Port) bool {
 		x.add("protocol", "use http://, or a port of a listener with the protocol HTTPS", "port %d is served without TLS",
 			x.Message.Port)
 	default:
-		a.Reason = "the port speaks TLS"
+		a.Status, a.Reason = 400, "HTTP instead of a TLS handshake"
 		x.add("protocol", "use https://", "port %d is served with TLS only", x.Message.Port)
 	}
 	return true

@@ -460,7 +460,7 @@ func TestTLS(t *testing.T) {
 		has              string
 	}{
 		"a listener":                      {store, "https://a.test/", served, "port 443: gateway shop/gw a, hostname a.test"},
-		"http:// at a port with TLS":      {store, "http://a.test:443/", "no answer: the port speaks TLS", "cure: use https://"},
+		"http:// at a port with TLS":      {store, "http://a.test:443/", "400 from the gateway: HTTP instead of a TLS handshake", "cure: use https://"},
 		"the host of another listener":    {store, "https://a.test/ Host:b.test", "421 from the gateway: another listener has the host", "the connection is to a.test, and the host b.test of the request is that of another listener, gateway shop/gw b"},
 		"a Secret that does not exist":    {store, "https://gone.test/", "no answer: there is no certificate", "gateway shop/gw gone has no certificate for gone.test: Secret shop/gone does not exist"},
 		"a certificate that expired":      {store, "https://old.test/", "no answer: clients refuse the certificate", "cure: renew it"},

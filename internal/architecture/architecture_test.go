@@ -250,7 +250,6 @@ var libraries = []arrow{
 	{"internal/daemon", "github.com/KimMachineGun/automemlimit", "the memory limit is the control group's"},
 	{"internal/ops/metrics", "github.com/prometheus/client_golang", "metrics in Prometheus' format"},
 	{"internal/daemon", "github.com/prometheus/client_golang", "collects metrics"},
-	{"internal/daemon", "golang.org/x/sys", "unmaps pages of the program (madvise)"},
 	{"internal/dns/app", "github.com/prometheus/client_golang", "collects metrics"},
 	{"internal/kube/app", "github.com/prometheus/client_golang", "collects metrics"},
 	{"internal/kube/source", "github.com/prometheus/client_golang", "collects metrics"},

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"syscall"
 
@@ -198,7 +199,7 @@ func (a assembly) kernel(cfg *daemon.Config, parts int) *kernelParts {
 // settle settles memory when the kernel has the cluster.
 func (k *kernelParts) settle() {
 	if k.answers { // clients of DNS wait for answers, which take memory, too
-		daemon.ReturnMemory()
+		debug.FreeOSMemory()
 		return
 	}
 	daemon.SettleMemory(daemon.FrequentGC)

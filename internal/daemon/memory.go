@@ -58,16 +58,10 @@ func UseOneProcessor() {
 	}
 }
 
-// ReturnMemory returns to the system the memory that nothing uses any more, of the heap and of the program's file.
-func ReturnMemory() {
-	debug.FreeOSMemory()
-	forgetProgram()
-}
-
 // SettleMemory returns the memory that only loading needed to the system, which the
 // runtime would do over minutes. If the heap is large and GOGC is not set, it also sets that.
 func SettleMemory(most Garbage) {
-	ReturnMemory()
+	debug.FreeOSMemory()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	if live[0].Value.Uint64() >= largeHeap && os.Getenv("GOGC") == "" {

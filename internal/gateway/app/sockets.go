@@ -52,10 +52,9 @@ type sockets struct {
 	draining bool // no more are opened
 	// inherited are listeners of the process before this one that no socket has yet, by address.
 	inherited map[string]*net.TCPListener
-	// ending are those that were removed and still have connections. They end with the context of all at the latest.
+	// ending are those that were removed and still have connections, which end when late is closed.
 	ending sync.WaitGroup
-	all    context.Context
-	end    context.CancelFunc
+	late   chan struct{}
 }
 
 // socket is a socket of the table.
@@ -77,9 +76,7 @@ type bound struct {
 }
 
 func newSockets(cfg socketsConfig) *sockets {
-	s := &sockets{cfg: cfg, open: make(map[table.Socket]*socket)}
-	s.all, s.end = context.WithCancel(context.Background())
-	return s
+	return &sockets{cfg: cfg, open: make(map[table.Socket]*socket), late: make(chan struct{})}
 }
 
 // update has these sockets be open, and no others.
@@ -313,13 +310,20 @@ func (s *sockets) remove(sock *socket) {
 	for _, l := range sock.listeners {
 		l.Close()
 	}
-	s.ending.Go(func() { sock.end(s.all, s.cfg.Drain) })
+	s.ending.Go(func() { s.end(sock, s.cfg.Drain) })
 }
 
-// end lets what is under way end, within some time.
-func (sock *socket) end(all context.Context, within time.Duration) {
-	ctx, cancel := context.WithTimeout(all, within)
+// end lets what is under way at a socket end, within some time.
+func (s *sockets) end(sock *socket, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-s.late:
+			cancel()
+		}
+	}()
 	_ = sock.server.Shutdown(ctx)
 	sock.conns.wait(ctx)
 	sock.server.Close()
@@ -331,10 +335,10 @@ func (s *sockets) drain(within time.Duration) {
 	s.mu.Lock()
 	s.draining = true
 	for _, sock := range s.open {
-		s.ending.Go(func() { sock.end(s.all, within) })
+		s.ending.Go(func() { s.end(sock, within) })
 	}
 	s.mu.Unlock()
-	late := time.AfterFunc(within, s.end) // those that were removed before may have had longer
+	late := time.AfterFunc(within, func() { close(s.late) }) // those that were removed before may have had longer
 	defer late.Stop()
 	s.ending.Wait()
 }

@@ -172,6 +172,28 @@ func (a *Account) TryEnter(addr netip.Addr, evict func(reason error)) (*Entry, e
 	return a.add(addr, evict), nil
 }
 
+// EnterFairly is TryEnter, but if the account is full the oldest entry of another source ends, as with Enter, if that
+// source still has more entries than this one then.
+func (a *Account) EnterFairly(addr netip.Addr, evict func(reason error)) (*Entry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	victim, reason := a.victim(sourceOf(addr))
+	if victim == nil {
+		return a.add(addr, evict), nil
+	}
+	a.refuse(reason)
+	own := 0
+	if of := a.sources[sourceOf(addr)]; of != nil {
+		own = of.len()
+	}
+	if victim.of.addr == sourceOf(addr) || victim.of.len()-1 <= own {
+		return nil, reason
+	}
+	a.remove(victim)
+	go victim.evict(reason)
+	return a.add(addr, evict), nil
+}
+
 // sourceOf returns the source that an address belongs to.
 func sourceOf(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 

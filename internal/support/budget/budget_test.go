@@ -71,6 +71,40 @@ func TestTryEnter(t *testing.T) {
 	}
 }
 
+// TestEnterFairly checks that entries end for a source only that has less.
+func TestEnterFairly(t *testing.T) {
+	t.Parallel()
+	a := budget.NewAccount("test", budget.Limits{Total: 4, PerSource: 4})
+	ended := make(chan string, 1)
+	for i, tt := range []struct {
+		addr, evicts string
+		refused      bool
+	}{
+		{addr: "192.0.2.1"}, {addr: "192.0.2.1"}, {addr: "192.0.2.1"}, {addr: "192.0.2.1"},
+		{addr: "192.0.2.1", refused: true}, // it has all, and is the one that would have to give way
+		{addr: "192.0.2.2", evicts: "0"},
+		{addr: "192.0.2.2", evicts: "1"},
+		{addr: "192.0.2.2", refused: true}, // both have two
+		{addr: "192.0.2.3", evicts: "2"},   // the oldest of those with two
+		{addr: "192.0.2.4", evicts: "5"},
+		{addr: "192.0.2.5", refused: true}, // all have one
+	} {
+		_, err := a.EnterFairly(netip.MustParseAddr(tt.addr), func(error) { ended <- strconv.Itoa(i) })
+		if (err != nil) != tt.refused || err != nil && !errors.Is(err, budget.ErrFull) && !errors.Is(err, budget.ErrSourceFull) {
+			t.Errorf("entry %d of %s: %v, want it refused: %t", i, tt.addr, err, tt.refused)
+		}
+		if tt.evicts == "" {
+			continue
+		}
+		if got := <-ended; got != tt.evicts {
+			t.Errorf("entry %d of %s ended %s, want %s", i, tt.addr, got, tt.evicts)
+		}
+	}
+	if used := a.Stats().Used; used != 4 {
+		t.Errorf("%d entries, want 4", used)
+	}
+}
+
 // TestComplete checks that half of the entries stay until they end by themselves.
 func TestComplete(t *testing.T) {
 	t.Parallel()

@@ -151,6 +151,7 @@ var arrows = []arrow{
 	{"pod/app", "kube/source", "findings stand in files that were read"},
 
 	{"gateway/h1", "support/budget", "connections are accounted"},
+	{"gateway/upstream", "support/sockbuf", "what the kernel holds for connections is bounded"},
 	{"gateway/settings", "config/key", "declares keys"},
 	{"gateway/app", "cluster", "follows the model"},
 	{"gateway/app", "config", "settings of its part"},
@@ -243,6 +244,7 @@ var libraries = []arrow{
 	{"internal/cli", "golang.org/x/term", "whether it prints to a terminal, and how wide that is"},
 	{"internal/dns/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
 	{"internal/support/bind", "golang.org/x/sys", "the capability for ports below 1024, and shared ports"},
+	{"internal/support/sockbuf", "golang.org/x/sys", "options and queues of sockets"},
 	{"internal/support/handover", "golang.org/x/sys", "who is at the other end of a socket"},
 	{"internal/dns/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
 	{"internal/dns/dnsserver", "golang.org/x/sync", "goroutines that end together"},

@@ -78,7 +78,7 @@ func (a assembly) node() (*daemon.Config, error) {
 	cfg := &daemon.Config{Program: "portolan node"} // so that one agent can replace another
 	kernel := a.kernel(cfg, len(a.settings.Node.Parts))
 	if a.settings.Node.Has(dnssettings.PartProxy) || a.settings.Node.Has(dnssettings.PartPolicy) {
-		daemon.LeaveToKernel() // before accounts are made
+		daemon.LeaveToKernel(leftByRules) // before accounts are made
 	}
 	if a.settings.Node.Has(dnssettings.PartPolicy) {
 		if err := kernel.newPolicy(); err != nil {
@@ -125,7 +125,7 @@ func (a assembly) addAgent(cfg *daemon.Config, kernel *kernelParts) error {
 
 // proxy returns the process of `portolan proxy`.
 func (a assembly) proxy() (*daemon.Config, error) {
-	daemon.LeaveToKernel()
+	daemon.LeaveToKernel(leftByRules)
 	cfg := &daemon.Config{Program: "portolan proxy"}
 	kernel := a.kernel(cfg, 1)
 	if err := kernel.addProxy(); err != nil {
@@ -134,8 +134,16 @@ func (a assembly) proxy() (*daemon.Config, error) {
 	return cfg, kernel.addSource()
 }
 
+// The shares of the memory limit that are the runtime's, where the kernel holds rules and their elements, and where it
+// holds connections with what is sent over them.
+const (
+	leftByRules   = 0.75
+	leftByGateway = 0.55
+)
+
 // gateway returns the process of `portolan gateway`.
 func (a assembly) gateway() (*daemon.Config, error) {
+	daemon.LeaveToKernel(leftByGateway) // before accounts are made
 	store := cluster.NewStore()
 	var src *source.Source
 	cfg := gatewayapp.Config{

@@ -22,11 +22,14 @@ func LimitMemory(log *slog.Logger) {
 	}
 }
 
-// LeaveToKernel lowers the runtime's memory limit from nine tenths of the control group's to three
-// quarters, for a process that has the kernel hold much: that counts in the control group, too.
-func LeaveToKernel() {
+// groupShare is the share of the control group's memory limit that is the runtime's, by LimitMemory.
+const groupShare = 0.9
+
+// LeaveToKernel lowers the runtime's memory limit from nine tenths of the control group's to a share of that, for a
+// process that has the kernel hold much: that counts in the control group, too.
+func LeaveToKernel(share float64) {
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(limit / 6 * 5)
+		debug.SetMemoryLimit(int64(math.Round(float64(limit) * share / groupShare)))
 	}
 }
 

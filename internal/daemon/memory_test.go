@@ -58,13 +58,13 @@ func wantGC(t *testing.T, when string, percent int, limit int64) {
 func TestLeaveToKernel(t *testing.T) {
 	setGC(t)
 	t.Setenv("GOMEMLIMIT", "1TiB")
-	LeaveToKernel()
+	LeaveToKernel(0.75)
 	wantGC(t, "with GOMEMLIMIT", percent, limit)
 	t.Setenv("GOMEMLIMIT", "")
 	debug.SetMemoryLimit(90 << 20)
-	LeaveToKernel()
+	LeaveToKernel(0.75)
 	wantGC(t, "of a control group of 100 MiB", percent, 75<<20)
 	debug.SetMemoryLimit(math.MaxInt64)
-	LeaveToKernel()
+	LeaveToKernel(0.75)
 	wantGC(t, "without a limit", percent, math.MaxInt64)
 }

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,6 +69,7 @@ type Gateway struct {
 	tracer      *tracing.Tracer // nil without a collector
 	sockets     *sockets
 	ofFiles     func() *tls.Certificate // the certificate of gateway.ingress.certificate; nil without one
+	pressure    *pressure               // nil without a memory limit
 	reporter    *status.Reporter        // nil without an API
 	worker      *worker
 }
@@ -124,6 +126,7 @@ func New(cfg Config) (*Gateway, error) {
 		Connections: g.connections, Handler: g.handler, TLS: tlsfront.New(front).At,
 		Refused: g.refused, Log: cfg.Log,
 	})
+	g.pressure = newPressure(g)
 	if cfg.Statuses != nil {
 		if g.reporter, err = g.newReporter(); err != nil {
 			return nil, err
@@ -152,12 +155,12 @@ func (g *Gateway) newReporter() (*status.Reporter, error) {
 	}), nil
 }
 
-// The shares of the memory limit for connections and for requests over HTTP/2, the memory of one in octets,
-// and the highest numbers. A connection with a request has two buffers and a goroutine, and as much towards
-// the endpoint; so has a request over HTTP/2, of which a connection may have many.
+// The shares of the runtime's memory limit for connections and for requests over HTTP/2, the memory of one in octets,
+// and the highest numbers. An idle connection of HTTP/2 takes 44 KiB with the kernel's part, a WebSocket 32 KiB, and
+// others less (test/attack, TestGatewayFull). Those whose clients take nothing can take much more: see pressure.
 const (
-	connectionShare = 0.3
-	streamShare     = 0.2
+	connectionShare = 0.55
+	streamShare     = 0.27
 	connectionCost  = 32 << 10
 	maxConnections  = 50_000
 )
@@ -182,11 +185,15 @@ func newStreams() *budget.Account {
 func (g *Gateway) handler(at table.Socket) http.Handler {
 	serve := g.proxy.At(at)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.pressure.begin()
 		g.metrics.underWay.Inc()
 		defer g.metrics.underWay.Dec()
 		if r.ProtoMajor >= 2 {
 			peer, _ := netip.ParseAddrPort(r.RemoteAddr) // none is a source, too
-			entry, err := g.streams.TryEnter(peer.Addr(), nil)
+			s := &h2Stream{w: w}
+			defer s.leave()
+			r = s.with(r)
+			entry, err := g.streams.EnterFairly(peer.Addr(), s.end)
 			if err != nil {
 				g.refuseStream(w, r, err)
 				return
@@ -195,6 +202,40 @@ func (g *Gateway) handler(at table.Socket) http.Handler {
 		}
 		serve.ServeHTTP(w, r)
 	})
+}
+
+// h2Stream is a request over HTTP/2 that can be made to end for another one.
+type h2Stream struct {
+	w      http.ResponseWriter
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	left bool // the handler ends, and w must not be used any more
+}
+
+// with returns the request with a context that end ends.
+func (s *h2Stream) with(r *http.Request) *http.Request {
+	ctx, cancel := context.WithCancel(r.Context())
+	s.cancel = cancel
+	return r.WithContext(ctx)
+}
+
+// end ends the request, also if it waits for the client to take the response.
+func (s *h2Stream) end(error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.left {
+		s.cancel()
+		_ = http.NewResponseController(s.w).SetWriteDeadline(time.Unix(1, 0)) // if it fails, the stream has ended
+	}
+}
+
+// leave notes that the handler ends.
+func (s *h2Stream) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
+	s.cancel()
 }
 
 // refuseStream answers a request over HTTP/2 that there is no room for.
@@ -294,6 +335,12 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.log.Run(working) })
 	if g.reporter != nil {
 		group.Go(func() error { return g.reporter.Run(running) })
+	}
+	if g.pressure != nil {
+		group.Go(func() error {
+			g.pressure.run(working)
+			return nil
+		})
 	}
 	group.Go(func() error {
 		g.offer(running)

@@ -49,6 +49,7 @@ type gatewayMetrics struct {
 	writes   *prometheus.CounterVec // of statuses
 	attempts prometheus.Counter
 	sent     prometheus.Counter
+	relieved prometheus.Counter
 	underWay prometheus.Gauge
 	// compiles are how long changes took to be served, and delays how old their causes were then.
 	compiles, delays prometheus.Histogram
@@ -76,6 +77,9 @@ func newMetrics(routes int, exists func(route string) bool) *gatewayMetrics {
 		), []string{"kind", "result"}),
 		attempts: prometheus.NewCounter(counter("attempts_total", "Requests to endpoints, also those that are sent again.")),
 		sent:     prometheus.NewCounter(counter("sent_bytes_total", "Size of the bodies sent to clients.")),
+		relieved: prometheus.NewCounter(counter(
+			"connections_closed_for_memory_total", "Connections that were closed as the memory was nearly used up.",
+		)),
 		underWay: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "portolan_gateway_requests_under_way", Help: "Requests that are served now, and upgraded connections.",
 		}),
@@ -128,7 +132,7 @@ func (m *gatewayMetrics) changed(took time.Duration, changes *cluster.Changes) {
 
 func (m *gatewayMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.reasons, m.refused, m.writes, m.attempts, m.sent, m.underWay, m.compiles, m.delays,
+		m.reasons, m.refused, m.writes, m.attempts, m.sent, m.relieved, m.underWay, m.compiles, m.delays,
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"portolan.dev/portolan/internal/support/sockbuf"
 )
 
 // tracked is the open connections of a socket, also those that became another protocol's, of which its
@@ -36,6 +38,9 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	c := &trackedConn{conn, l.by}
 	l.by.mu.Lock()
 	defer l.by.mu.Unlock()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = sockbuf.Accepted(tcp, sockbuf.Size(len(l.by.open))) // if it fails, the client is gone
+	}
 	if l.by.closed {
 		return c, conn.Close()
 	}
@@ -68,12 +73,30 @@ func (c *trackedConn) CloseWrite() error {
 	return nil
 }
 
+// SetLinger is that of the connection, if it is one of TCP.
+func (c *trackedConn) SetLinger(seconds int) error {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		return tcp.SetLinger(seconds)
+	}
+	return errors.ErrUnsupported
+}
+
 // SyscallConn is that of the connection, as those use it who wait for it without a buffer.
 func (c *trackedConn) SyscallConn() (syscall.RawConn, error) {
 	if s, ok := c.Conn.(syscall.Conn); ok {
 		return s.SyscallConn()
 	}
 	return nil, errors.ErrUnsupported
+}
+
+// appendTo appends those that are open.
+func (t *tracked) appendTo(all []net.Conn) []net.Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.open {
+		all = append(all, c)
+	}
+	return all
 }
 
 // wait waits until there are none, or ctx is done.

@@ -141,6 +141,9 @@ func (p *Proxy) Table() *table.Table { return p.table.Load() }
 // Close closes the connections to endpoints that have nothing to do.
 func (p *Proxy) Close() { p.upstreams.Close() }
 
+// InUse returns the connections to endpoints that are in use. Closing one breaks off what it is used for.
+func (p *Proxy) InUse() []net.Conn { return p.upstreams.InUse() }
+
 // exchange is a request on its way.
 type exchange struct {
 	Record

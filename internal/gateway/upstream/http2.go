@@ -16,6 +16,7 @@ import (
 
 	"portolan.dev/portolan/internal/gateway/balance"
 	"portolan.dev/portolan/internal/gateway/wire"
+	"portolan.dev/portolan/internal/support/sockbuf"
 )
 
 // http2Exchange is an exchange over HTTP/2. It implements stream.
@@ -75,18 +76,23 @@ var connectionFields = []string{
 	"Proxy-Authorization",
 }
 
+// streamWindow is how much of a response may wait until the client takes it.
+const streamWindow = 64 << 10
+
 // open notes an exchange, and returns the connections over which it goes.
 func (c *Client) open(x *http2Exchange) *http.Transport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := x.of
 	if of.http2 == nil {
+		dialer := net.Dialer{Timeout: c.cfg.DialTimeout, Control: sockbuf.Dialing(sockbuf.Size(0))}
 		of.http2 = &http.Transport{
-			DialContext:           (&net.Dialer{Timeout: c.cfg.DialTimeout}).DialContext,
+			DialContext:           dialer.DialContext,
 			IdleConnTimeout:       c.cfg.IdleTimeout,
 			ExpectContinueTimeout: continueWithin, MaxResponseHeaderBytes: maxHead,
 			DisableCompression: true, // so that bodies pass as they are
 			Protocols:          new(http.Protocols),
+			HTTP2:              &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow},
 		}
 		of.http2.Protocols.SetUnencryptedHTTP2(true)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"portolan.dev/portolan/internal/gateway/balance"
 	"portolan.dev/portolan/internal/gateway/wire"
+	"portolan.dev/portolan/internal/support/sockbuf"
 )
 
 const (
@@ -28,6 +29,7 @@ type Client struct {
 
 	mu        sync.Mutex
 	endpoints map[*balance.Endpoint]*endpoint
+	count     int   // of connections of HTTP/1.1
 	idle      conns // of all endpoints, the last one that was put first
 	sweeper   *time.Timer
 	sweeping  bool
@@ -183,7 +185,7 @@ func (c *Client) drop(conn *conn) {
 			break
 		}
 	}
-	delete(of.conns, conn)
+	c.lose(of, conn)
 	conn.Close()
 }
 
@@ -219,7 +221,10 @@ func (c *Client) take(of *endpoint) *conn {
 
 // dial makes a connection.
 func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, deadline time.Time) (*conn, error) {
-	d := net.Dialer{Timeout: c.cfg.DialTimeout, Deadline: deadline}
+	c.mu.Lock()
+	size := sockbuf.Size(c.count)
+	c.mu.Unlock()
+	d := net.Dialer{Timeout: c.cfg.DialTimeout, Deadline: deadline, Control: sockbuf.Dialing(size)}
 	nc, err := d.DialContext(ctx, "tcp", e.Addr.String())
 	if exhausted(err) && c.makeRoom() {
 		nc, err = d.DialContext(ctx, "tcp", e.Addr.String())
@@ -241,8 +246,19 @@ func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, de
 	if of.drained {
 		nc.Close() // the exchange fails
 	}
-	of.conns[made] = struct{}{}
+	c.add(of, made)
 	return made, nil
+}
+
+// add and lose change which connections there are. The caller holds the lock.
+func (c *Client) add(of *endpoint, conn *conn) {
+	of.conns[conn] = struct{}{}
+	c.count++
+}
+
+func (c *Client) lose(of *endpoint, conn *conn) {
+	delete(of.conns, conn)
+	c.count--
 }
 
 func newConn(c *Client, of *endpoint, nc net.Conn) *conn {
@@ -295,7 +311,7 @@ func (c *conn) put() {
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	if of.removed || client.closed {
-		delete(of.conns, c)
+		client.lose(of, c)
 		c.Close()
 		return
 	}
@@ -318,7 +334,7 @@ func (c *conn) end() {
 	c.in = wire.Buffer{}
 	c.client.mu.Lock()
 	defer c.client.mu.Unlock()
-	delete(c.of.conns, c)
+	c.client.lose(c.of, c)
 }
 
 // upgrade notes that the connection became another protocol's.
@@ -326,6 +342,24 @@ func (c *conn) upgrade() {
 	c.client.mu.Lock()
 	defer c.client.mu.Unlock()
 	c.upgraded = true
+}
+
+// InUse returns the connections of HTTP/1.1 that are in use. Closing one ends its exchange.
+func (c *Client) InUse() (all []net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	idle := make(map[*conn]bool, c.idle.n)
+	for conn := c.idle.first; conn != nil; conn = conn.after {
+		idle[conn] = true
+	}
+	for _, of := range c.endpoints {
+		for conn := range of.conns {
+			if !idle[conn] {
+				all = append(all, conn.Conn)
+			}
+		}
+	}
+	return all
 }
 
 // sweepLater has sweep run after a while. The caller holds the lock.

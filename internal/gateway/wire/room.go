@@ -1,12 +1,20 @@
 package wire
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// A room has one of two sizes: a small one suffices most of the time, and what passes much gets a large one.
+// A room has one of two sizes: a small one suffices most of the time, and what passes much gets a large one, unless so
+// many are in use that their memory would count.
 const (
 	smallRoom = 4 << 10
 	largeRoom = 32 << 10
+	mostLarge = 256
 )
+
+// large is how many large rooms are in use.
+var large atomic.Int64
 
 var (
 	smallRooms = sync.Pool{New: func() any { return new([smallRoom]byte) }}
@@ -16,7 +24,10 @@ var (
 // NewRoom returns room for a read, of a size that fits if the last one brought so many octets. FreeRoom gives it back.
 func NewRoom(last int) []byte {
 	if last >= smallRoom {
-		return largeRooms.Get().(*[largeRoom]byte)[:]
+		if large.Add(1) <= mostLarge {
+			return largeRooms.Get().(*[largeRoom]byte)[:]
+		}
+		large.Add(-1)
 	}
 	return smallRooms.Get().(*[smallRoom]byte)[:]
 }
@@ -27,6 +38,7 @@ func FreeRoom(room []byte) {
 	case smallRoom:
 		smallRooms.Put((*[smallRoom]byte)(room))
 	case largeRoom:
+		large.Add(-1)
 		largeRooms.Put((*[largeRoom]byte)(room))
 	}
 }

@@ -163,11 +163,16 @@ func askUnread(conn net.Conn, question []byte) error {
 
 // writeRequest writes the request of a query.
 func writeRequest(f *http2.Framer, stream uint32, question []byte) error {
+	return writeGet(f, stream, "/dns-query?dns="+base64.RawURLEncoding.EncodeToString(question))
+}
+
+// writeGet writes a request for a path.
+func writeGet(f *http2.Framer, stream uint32, path string) error {
 	var headers bytes.Buffer
 	encoder := hpack.NewEncoder(&headers)
 	for _, field := range []hpack.HeaderField{
-		{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "dns.example"},
-		{Name: ":path", Value: "/dns-query?dns=" + base64.RawURLEncoding.EncodeToString(question)},
+		{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "shop.example"},
+		{Name: ":path", Value: path},
 	} {
 		// Never indexed, so that each request can be read alone.
 		if err := encoder.WriteField(hpack.HeaderField{Name: field.Name, Value: field.Value, Sensitive: true}); err != nil {

@@ -64,11 +64,20 @@ func (u usage) String() string {
 // the names of a small cluster.
 func start(t *testing.T, settings string) *server {
 	t.Helper()
+	s := launch(t, memoryLimit, "serve", fmt.Sprintf("manifests: %s\n%s", manifests(t, t.TempDir()), settings))
+	s.awaitReady()
+	return s
+}
+
+// launch starts the program in a control group with a memory limit, with a command and settings beside the
+// address of the admin server.
+func launch(t *testing.T, limit int, command, settings string) *server {
+	t.Helper()
 	dir := t.TempDir()
 	s := &server{t: t, log: filepath.Join(dir, "log"), ended: make(chan struct{})}
-	s.group = memoryGroup(t, memoryLimit)
+	s.group = memoryGroup(t, limit)
 	config := filepath.Join(dir, "portolan.yaml")
-	text := fmt.Sprintf("manifests: %s\nadmin: {listen: '%s'}\n%s", manifests(t, dir), adminAddr, settings)
+	text := fmt.Sprintf("admin: {listen: '%s'}\n%s", adminAddr, settings)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +87,7 @@ func start(t *testing.T, settings string) *server {
 	}
 	defer log.Close()
 	// The shell enters the group before it becomes the server.
-	s.cmd = exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, s.group, portolan, "serve", "--config", config)
+	s.cmd = exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, s.group, portolan, command, "--config", config)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
@@ -89,7 +98,6 @@ func start(t *testing.T, settings string) *server {
 		_ = s.cmd.Wait() // it is killed
 	}()
 	t.Cleanup(s.stop)
-	s.awaitReady()
 	return s
 }
 

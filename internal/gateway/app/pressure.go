@@ -23,9 +23,11 @@ const (
 	highMemory, aboveRuntime, mostMemory = 0.66, 0.11, 0.92
 	// They are closed until relief less is in use. A little before garbage is collected.
 	relief = 0.06
-	// lookEvery is how often the memory is looked at. With many requests that begin it is looked at as often as
-	// requestLook, and with each requestsLook of them if much is used: the goroutine that looks may not run in time.
+	// lookEvery is how often the memory is looked at, and lookSoon if half of what may be used is used. With many
+	// requests that begin it is looked at as often as requestLook, and with each requestsLook of them if much is used: the
+	// goroutine that looks may not run in time.
 	lookEvery    = 500 * time.Millisecond
+	lookSoon     = 20 * time.Millisecond
 	requestLook  = 50 * time.Millisecond
 	requestsLook = 16
 	// settleTime is how long it may take until the memory of connections that were closed is free. Until then no more
@@ -47,6 +49,7 @@ type pressure struct {
 	requests atomic.Uint64
 	next     atomic.Int64 // when a request has the memory be looked at, in nanoseconds since began
 	began    time.Time
+	much     atomic.Bool // half of what may be used is used
 
 	mu                          sync.Mutex
 	collected, warned, relieved time.Time
@@ -81,15 +84,20 @@ func newPressure(g *Gateway) *pressure {
 
 // run looks at the memory until ctx is done.
 func (p *pressure) run(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 			p.look()
 		}
+		pause := lookEvery
+		if p.much.Load() {
+			pause = lookSoon
+		}
+		timer.Reset(pause)
 	}
 }
 
@@ -114,6 +122,7 @@ func (p *pressure) look() {
 		pause = 0
 	}
 	p.next.Store(int64(now.Sub(p.began) + pause))
+	p.much.Store(used > p.high/2)
 	if used > enough && now.Sub(p.collected) > collectEvery {
 		p.collected = now
 		go debug.FreeOSMemory() // which takes long when connections may have to be closed at once

@@ -18,20 +18,32 @@ var wallClock = []string{
 	"Unix", "UnixMilli", "UnixMicro", "UnixNano", "Round", "Truncate", "UTC", "Local", "In", "AddDate", "ModTime",
 }
 
-// wallClockUses are where packages of policies may call them, and why no verdict depends on it.
+// wallClockUses are where packages of policies and of gateways may call them, and why no verdict, and no timeout, depends
+// on it.
 var wallClockUses = []struct{ file, function, why string }{
 	{"policy/cni/server.go", "time.Unix", "any time that is over interrupts a read"},
 	{"policy/droplog/droplog.go", "UTC", "lines of the log have the time of the node's clock"},
 	{"policy/fqdn/program.go", "Truncate", "of a Duration"},
+	{"gateway/accesslog/format.go", "UTC", "lines of the log have the time of the node's clock"},
+	{"gateway/app/app.go", "time.Unix", "any time that is over interrupts a write"},
+	{"gateway/app/metrics.go", "time.Unix", "metrics of causes that other machines noted, and of certificates"},
+	{"gateway/app/metrics.go", "Unix", "metrics have the time at which a certificate ends"},
+	{"gateway/h1/body.go", "time.Unix", "any time that is over interrupts a read"},
+	{"gateway/h1/pace.go", "time.Unix", "any time that is over interrupts a read"},
+	{"gateway/h1/conn.go", "time.Unix", "any time that is over interrupts a read"},
+	{"gateway/h1/h1.go", "Unix", "the field Date has the time of the node's clock"},
+	{"gateway/h1/h1.go", "UTC", "the field Date has the time of the node's clock"},
+	{"gateway/status/apply.go", "Unix", "conditions have the time of the node's clock"},
+	{"gateway/tracing/export.go", "UnixNano", "spans have the time of the node's clock"},
 }
 
-// TestPolicyIsOfMonotonicTime: a jump of the node's clock changes no verdict, since all times that packages of
-// policies, and what programs the kernel for them, compare are of the monotonic clock.
-func TestPolicyIsOfMonotonicTime(t *testing.T) {
+// TestMonotonicTime: a jump of the node's clock changes no verdict and ends no request, since all times that packages of
+// policies, what programs the kernel for them, and packages of gateways compare are of the monotonic clock.
+func TestMonotonicTime(t *testing.T) {
 	used := make([]bool, len(wallClockUses))
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/internal/")
-		if name != "support/programmer" && !strings.HasPrefix(name, "policy/") {
+		if name != "support/programmer" && !strings.HasPrefix(name, "policy/") && !strings.HasPrefix(name, "gateway/") {
 			continue
 		}
 		for _, file := range p.GoFiles {

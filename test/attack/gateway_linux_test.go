@@ -39,12 +39,13 @@ const (
 // beside those of the shop: a Gateway with HTTP and HTTPS, whose route leads to an endpoint.
 func launchGateway(t *testing.T, section, manifests string) *server {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "shop.yaml")
-	if err := os.WriteFile(file, []byte(shop(t)+manifests), 0o600); err != nil {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(shop(t)+manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := launch(t, gatewayMemoryLimit, "gateway",
-		fmt.Sprintf("manifests: %s\ngateway:\n  listen: [127.0.0.1]\n  portOffset: 0\n%s", file, section))
+		fmt.Sprintf("manifests: %s\ngateway:\n  listen: [127.0.0.1]\n  portOffset: 0\n%s", dir, section))
+	s.manifests = dir
 	// The kernel accounts the memory of sockets of a control group of version 1, too, as in version 2.
 	const unlimited = 16 << 30
 	_ = os.WriteFile(filepath.Join(s.group, "memory.kmem.tcp.limit_in_bytes"), []byte(strconv.Itoa(unlimited)), 0o600)

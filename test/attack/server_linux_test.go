@@ -43,8 +43,10 @@ type server struct {
 	cmd   *exec.Cmd
 	log   string // file
 	group string // the memory control group
-	ended chan struct{}
-	most  usage
+	// manifests is the directory of a gateway's.
+	manifests string
+	ended     chan struct{}
+	most      usage
 	// unseen counts the requests to the admin server that failed.
 	unseen atomic.Int32
 }

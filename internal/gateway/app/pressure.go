@@ -34,6 +34,9 @@ const (
 	// are closed unless still more is used, or by so much more than it may be.
 	settleTime = 300 * time.Millisecond
 	urgency    = 0.04
+	// leastHeld is for how many octets a connection is closed. Requests and responses that are just on their way are
+	// smaller most of the time.
+	leastHeld = 16 << 10
 	// sampleEvery is for how long, at most twice, growth counts.
 	sampleEvery = 100 * time.Millisecond
 	// collectEvery is how often garbage is collected because of it, at most, and warnEvery how often that is logged.
@@ -176,11 +179,11 @@ type held struct {
 	octets int64
 }
 
-// fullest returns the connections for which the kernel holds anything, those first for which it holds the most.
+// fullest returns the connections for which the kernel holds much, those first for which it holds the most.
 func fullest(conns []net.Conn) (all []held) {
 	for _, c := range conns {
 		if s, ok := c.(syscall.Conn); ok {
-			if n := sockbuf.Queued(s); n > 0 {
+			if n := sockbuf.Queued(s); n >= leastHeld {
 				all = append(all, held{c, int64(n)})
 			}
 		}

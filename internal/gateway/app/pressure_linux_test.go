@@ -56,18 +56,18 @@ func TestPressure(t *testing.T) {
 	}{
 		"enough is left": {71, map[string]bool{}},
 		"nearly used":    {73, map[string]bool{"fullest": true}},
-		"all used":       {94, map[string]bool{"fullest": true, "full": true, "endpoint": true}},
+		"all used":       {99, map[string]bool{"fullest": true, "full": true, "endpoint": true}},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
 			conns := make(map[string]net.Conn)
-			for name, octets := range map[string]int{"idle": 0, "full": 20_000, "fullest": 30_000, "endpoint": 30_000, "unused": 0} {
+			for name, octets := range map[string]int{"idle": 0, "little": 4000, "full": 20_000, "fullest": 30_000, "endpoint": 30_000, "unused": 0} {
 				conns[name] = unread(t, octets)
 			}
 			closed := 0
 			p := &pressure{pressureConfig: pressureConfig{
 				limit: limit, high: limit * 72 / 100, used: func() int64 { return limit * test.used / 100 },
-				clients:   func() []net.Conn { return []net.Conn{conns["full"], conns["idle"], conns["fullest"]} },
+				clients:   func() []net.Conn { return []net.Conn{conns["full"], conns["idle"], conns["little"], conns["fullest"]} },
 				endpoints: func() []net.Conn { return []net.Conn{conns["unused"], conns["endpoint"]} },
 				closed:    func(n int) { closed += n }, log: slog.New(slog.DiscardHandler),
 			}}

@@ -583,6 +583,35 @@ func TestGatewayStops(t *testing.T) {
 	}
 }
 
+// TestGatewayLogReaderGone serves on when who reads the access log is gone.
+func TestGatewayLogReaderGone(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, "web")
+	dir, file, addr := t.TempDir(), filepath.Join(t.TempDir(), "gateway.yaml"), loopbackAddress()
+	write(t, filepath.Join(dir, "all.yaml"), gatewayService(b)+"---\n"+gatewayIngress("shop", "shop.example"))
+	g := &gateway{dir: dir, addr: addr}
+	write(t, file, g.settings("accessLog: json"))
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("portolan", "gateway", "--config", file)
+	cmd.Stdout = writer
+	g.process = follow(t, cmd)
+	reader.Close()
+	writer.Close()
+	g.waitLog("requests are served")
+	for range 3 {
+		g.want(8080, "shop.example", "/a", http.StatusOK, "web /a")
+	}
+	g.poll(patience, func() error {
+		if _, text := g.admin("/metrics"); strings.Contains(text, "\nportolan_gateway_access_log_dropped_total 0\n") {
+			return errors.New("no line is counted as dropped")
+		}
+		return nil
+	})
+}
+
 // TestGatewayChanges keeps upgraded connections and requests over changes that concern others, and over the
 // removal of their endpoint's Service from the rules.
 func TestGatewayChanges(t *testing.T) {
@@ -840,9 +869,11 @@ func effectOfDrainListener(t *testing.T) {
 
 // effectOfDrainShutdown breaks off what is open after the signal to stop, at once or later.
 func effectOfDrainShutdown(t *testing.T) {
-	g, b := startShop(t, "drain: {shutdown: 0s}")
+	g, b := startShop(t, "drain: {shutdown: 0s}, accessLog: json")
 	result := g.inFlight(8080, b)
 	g.stop(syscall.SIGTERM)
+	g.wantOutput(`"reason":"gateway stopped"`)
+	g.waitLog("requests and upgraded connections are broken off.*requests=1")
 	if status, body := result(); status != 0 {
 		t.Errorf("the request under way: %d %q, want none", status, body)
 	}

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"os/signal"
+	"syscall"
+
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
@@ -38,6 +41,7 @@ served, too.`,
 					return flags.read(cmd)
 				},
 			}}
+			signal.Ignore(syscall.SIGPIPE) // who reads the access log may go, and requests go on
 			return p.run(cmd, c)
 		},
 	}

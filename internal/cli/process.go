@@ -168,10 +168,13 @@ func (a assembly) gateway() (*daemon.Config, error) {
 	table := admin.Dump{
 		Path: gatewayapp.TablePath, ContentType: "text/plain; charset=utf-8", Write: gateway.WriteTable,
 	}
-	return &daemon.Config{
-		Program: "portolan gateway", Parts: []daemon.Part{gateway}, Source: src,
-		Dumps: []admin.Dump{table, modelDump(src)},
-	}, nil
+	daemonCfg := &daemon.Config{
+		Parts: []daemon.Part{gateway}, Source: src, Dumps: []admin.Dump{table, modelDump(src)},
+	}
+	if a.settings.Gateway.Handover != "" { // so that one gateway can replace another
+		daemonCfg.Program = "portolan gateway"
+	}
+	return daemonCfg, nil
 }
 
 // addStatuses has the gateway write statuses, if it reads an API.

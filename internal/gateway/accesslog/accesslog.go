@@ -6,6 +6,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -154,7 +155,9 @@ func (l *Log) write(ctx context.Context) {
 		l.waiting = spare[:0]
 		l.mu.Unlock()
 		if len(taken) > 0 {
-			_, _ = l.cfg.Out.Write(taken) // where it would be told is gone, too
+			if _, err := l.cfg.Out.Write(taken); err != nil { // its reader is gone
+				l.dropped.Add(uint64(bytes.Count(taken, []byte("\n"))))
+			}
 		}
 		spare = taken
 	}

@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,6 +73,8 @@ type Gateway struct {
 	pressure    *pressure               // nil without a memory limit
 	reporter    *status.Reporter        // nil without an API
 	worker      *worker
+	underWay    atomic.Int64 // requests, and upgraded connections
+	stopped     atomic.Bool  // what was left was broken off at the end of the process
 }
 
 // New returns a Gateway. It returns an error if the settings are invalid. It starts nothing.
@@ -98,6 +101,10 @@ func New(cfg Config) (*Gateway, error) {
 		Endpoints: g.endpoints, Trusted: made.Trusted, Drain: made.DrainEndpoint, DrainUpgraded: made.DrainUpgraded,
 		Log: cfg.Log,
 		Done: func(r *proxy.Record) {
+			upgraded := r.Status == http.StatusSwitchingProtocols && r.Reason == ""
+			if g.stopped.Load() && (upgraded || r.Reason == proxy.ClientGone) {
+				r.Reason = proxy.Stopped
+			}
 			g.metrics.done(r)
 			g.log.Request(r)
 		},
@@ -124,7 +131,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.sockets = newSockets(socketsConfig{
 		Listen: made.Listen, PortOffset: made.PortOffset, Limits: made.Limits, Drain: made.DrainListener,
 		Connections: g.connections, Handler: g.handler, TLS: tlsfront.New(front).At,
-		Refused: g.refused, Log: cfg.Log,
+		Refused: g.refused, BreakOff: g.breakOff, Log: cfg.Log,
 	})
 	g.pressure = newPressure(g)
 	if cfg.Statuses != nil {
@@ -186,8 +193,8 @@ func (g *Gateway) handler(at table.Socket) http.Handler {
 	serve := g.proxy.At(at)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.pressure.begin()
-		g.metrics.underWay.Inc()
-		defer g.metrics.underWay.Dec()
+		g.underWay.Add(1)
+		defer g.underWay.Add(-1)
 		if r.ProtoMajor >= 2 {
 			peer, _ := netip.ParseAddrPort(r.RemoteAddr) // none is a source, too
 			s := &h2Stream{w: w}
@@ -305,6 +312,9 @@ func (g *Gateway) Ready() (missing, remarks []string) {
 			}
 		}
 	}
+	if !g.sockets.bound() {
+		missing = append(missing, "no port is bound")
+	}
 	return missing, g.sockets.problems()
 }
 
@@ -349,9 +359,27 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error {
 		defer stop()
 		<-running.Done()
-		g.sockets.drain(g.settings.DrainShutdown)
+		g.drain()
 		g.closeTracer()
 		return nil
 	})
 	return group.Wait()
+}
+
+// drain closes the ports, and lets what is under way end.
+func (g *Gateway) drain() {
+	within := g.settings.DrainShutdown
+	g.cfg.Log.Info("the ports are closed; what is under way ends", "requests", g.underWay.Load(), "within", within)
+	g.sockets.drain(within)
+	const patience = time.Second // for those that were broken off, which the access log is to have
+	for end := time.Now().Add(patience); g.underWay.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(patience / 100)
+	}
+}
+
+// breakOff notes that what is left is broken off.
+func (g *Gateway) breakOff() {
+	if n := g.underWay.Load(); n > 0 && g.stopped.CompareAndSwap(false, true) {
+		g.cfg.Log.Warn("requests and upgraded connections are broken off: gateway.drain.shutdown is over", "requests", n)
+	}
 }

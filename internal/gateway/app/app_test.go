@@ -97,7 +97,7 @@ func newTestSockets(t *testing.T, offset uint16, listen ...netip.Addr) *sockets 
 		Handler: func(at table.Socket) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, at.Addr.String()) })
 		},
-		Refused: func(h1.Refusal) {}, Log: slog.New(slog.DiscardHandler),
+		Refused: func(h1.Refusal) {}, BreakOff: func() {}, Log: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(s.close)
 	return s

@@ -35,7 +35,8 @@ var (
 		"Spans of traced requests, by whether the collector took them.",
 		"result",
 	)
-	leading = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
+	underWayCount = metrics.Desc("gateway_requests_under_way", "Requests that are served now, and upgraded connections.")
+	leading       = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
 )
 
 // ruleReason is the label of all reasons that rules have.
@@ -50,7 +51,6 @@ type gatewayMetrics struct {
 	attempts prometheus.Counter
 	sent     prometheus.Counter
 	relieved prometheus.Counter
-	underWay prometheus.Gauge
 	// compiles are how long changes took to be served, and delays how old their causes were then.
 	compiles, delays prometheus.Histogram
 }
@@ -80,9 +80,6 @@ func newMetrics(routes int, exists func(route string) bool) *gatewayMetrics {
 		relieved: prometheus.NewCounter(counter(
 			"connections_closed_for_memory_total", "Connections that were closed as the memory was nearly used up.",
 		)),
-		underWay: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portolan_gateway_requests_under_way", Help: "Requests that are served now, and upgraded connections.",
-		}),
 		compiles: histogram("compile_duration_seconds", "Time from the notice of a change until requests are served by it."),
 		delays: histogram(
 			"programming_duration_seconds",
@@ -132,7 +129,7 @@ func (m *gatewayMetrics) changed(took time.Duration, changes *cluster.Changes) {
 
 func (m *gatewayMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.reasons, m.refused, m.writes, m.attempts, m.sent, m.relieved, m.underWay, m.compiles, m.delays,
+		m.reasons, m.refused, m.writes, m.attempts, m.sent, m.relieved, m.compiles, m.delays,
 	}
 }
 
@@ -140,7 +137,7 @@ func (m *gatewayMetrics) collectors() []prometheus.Collector {
 func (g *Gateway) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		routeRequests, routeDuration, upstreamCount, endpointCount, ejectedCount, socketCount, unboundCount, linesDropped,
-		certExpiry, waitingCount, spanCount, leading,
+		certExpiry, waitingCount, spanCount, underWayCount, leading,
 	} {
 		ch <- d
 	}
@@ -167,6 +164,7 @@ func (g *Gateway) Collect(ch chan<- prometheus.Metric) {
 	open, failing := g.sockets.count()
 	metrics.Gauge(ch, socketCount, float64(open))
 	metrics.Gauge(ch, unboundCount, float64(failing))
+	metrics.Gauge(ch, underWayCount, float64(g.underWay.Load()))
 	metrics.Counter(ch, linesDropped, g.log.Dropped())
 	if g.tracer != nil {
 		taken, lost := g.tracer.Sent()

@@ -39,7 +39,9 @@ type socketsConfig struct {
 	// TLS returns what h1.Server.TLS is for a socket.
 	TLS     func(table.Socket) func() *tls.Config
 	Refused func(h1.Refusal)
-	Log     *slog.Logger
+	// BreakOff is called, once or more, before what is left is broken off at the end of the process.
+	BreakOff func()
+	Log      *slog.Logger
 }
 
 // sockets are where connections are accepted: for each socket of the table a server, with a listener for each
@@ -293,6 +295,18 @@ func (s *sockets) addresses(at table.Socket) (made []string) {
 	return made
 }
 
+// bound reports whether one of them is bound at one of its addresses, or none is wanted.
+func (s *sockets) bound() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sock := range s.open {
+		if len(sock.listeners) > 0 {
+			return true
+		}
+	}
+	return len(s.open) == 0
+}
+
 // count returns how many sockets are open, and how many of them are not bound at one of their addresses or more.
 func (s *sockets) count() (open, failing int) {
 	s.mu.Lock()
@@ -326,6 +340,12 @@ func (s *sockets) end(sock *socket, within time.Duration) {
 	}()
 	_ = sock.server.Shutdown(ctx)
 	sock.conns.wait(ctx)
+	s.mu.Lock()
+	late := ctx.Err() != nil && s.draining
+	s.mu.Unlock()
+	if late {
+		s.cfg.BreakOff()
+	}
 	sock.server.Close()
 	sock.conns.close()
 }

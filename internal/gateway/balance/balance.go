@@ -145,17 +145,14 @@ func (p *Pool) Ejected() (n int) {
 	return n
 }
 
-// Pick chooses an endpoint for a request, which must be ended with Done. Those that were tried are
-// chosen only if there are no others, and so are those that are ejected. It is nil if there is none.
+// Pick chooses an endpoint for a request, which must be ended with Done, of those that were not tried. Those that are
+// ejected are chosen only if there are no others. It is nil if there is none.
 func (p *Pool) Pick(tried ...*Endpoint) *Endpoint {
 	all := *p.endpoints.Load()
 	usable := func(e *Endpoint) bool { return !e.ejected() && !slices.Contains(tried, e) }
 	best := better(draw(all, usable), draw(all, usable))
 	if best == nil {
 		best = draw(all, func(e *Endpoint) bool { return !slices.Contains(tried, e) })
-	}
-	if best == nil {
-		best = draw(all, func(*Endpoint) bool { return true })
 	}
 	if best != nil {
 		best.underWay.Add(1)

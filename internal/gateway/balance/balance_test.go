@@ -71,7 +71,7 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestTried: an attempt goes to another endpoint than those before, as long as there is one.
+// TestTried: an attempt goes to another endpoint than those before, and to none if there is no other one.
 func TestTried(t *testing.T) {
 	t.Parallel()
 	p := newPool(3)
@@ -80,7 +80,7 @@ func TestTried(t *testing.T) {
 		b := p.Pick(a)
 		c := p.Pick(a, b)
 		d := p.Pick(a, b, c)
-		if a == b || a == c || b == c || d == nil {
+		if a == b || a == c || b == c || d != nil {
 			t.Fatalf("attempts at %s, %s, %s and %v", a.Addr, b.Addr, c.Addr, d)
 		}
 	}

@@ -20,7 +20,8 @@ var errNoEndpoint = errors.New("no endpoint")
 const maxAttempts = 3
 
 // attempt sends a request to an endpoint. If nothing of it was sent, or it is idempotent and has no body, it tries
-// others (RFC 9110, section 9.2.2). The caller closes the response, and then ends the request at the endpoint.
+// others, each once (RFC 9110, section 9.2.2). The caller closes the response, and then ends the request at the
+// endpoint.
 func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *balance.Endpoint, error) {
 	pool := p.cfg.Endpoints.Pool(x.Upstream)
 	if pool == nil || pool.Len() == 0 {
@@ -29,10 +30,11 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 	defer x.out.Free()
 	p.retries.request()
 	var tried []*balance.Endpoint
+	last := errNoEndpoint
 	for {
 		e := pool.Pick(tried...)
 		if e == nil {
-			return nil, nil, errNoEndpoint
+			return nil, nil, last
 		}
 		x.Endpoint = e.Addr
 		x.Attempts++
@@ -52,6 +54,7 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 		if at == requests || x.Attempts == maxAttempts || !retryable(&x.out, err) || !p.retries.take() {
 			return nil, nil, err
 		}
+		last = err
 	}
 }
 

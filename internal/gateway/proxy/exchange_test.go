@@ -532,6 +532,22 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestOneAttempt: a request is not sent twice to an endpoint that does not answer in time.
+func TestOneAttempt(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	g.web(endpoint(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	route := to("/", table.Actions{})
+	route.Rule.BackendRequest = 100 * time.Millisecond
+	g.serve(route)
+	if res, body := g.ask("GET", "/", ""); res.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("%s %s, want 504", res.Status, body)
+	}
+	if r := g.last(); r.Attempts != 1 || r.Reason != proxy.TimedOut {
+		t.Errorf("%d attempts, reason %s, want 1 and %s", r.Attempts, r.Reason, proxy.TimedOut)
+	}
+}
+
 // TestStale: requests are sent again if a connection that was kept is closed at that time, and they may be.
 func TestStale(t *testing.T) {
 	t.Parallel()

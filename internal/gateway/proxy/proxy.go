@@ -102,13 +102,14 @@ const (
 	Redirected  table.Reason = "redirect"
 	Preflight   table.Reason = "cors preflight"
 	ClientGone  table.Reason = "client gone"
+	Stopped     table.Reason = "gateway stopped" // set by who stops it
 )
 
 // Known reports whether a reason is one of those above; others are of rules.
 func Known(r table.Reason) bool {
 	switch r {
 	case NoTable, NoListener, NoRoute, Misdirected, BadPath, BadRequest, NoBackend, NoEndpoint, Unreachable, Invalid,
-		BrokenOff, TimedOut, Redirected, Preflight, ClientGone:
+		BrokenOff, TimedOut, Redirected, Preflight, ClientGone, Stopped:
 		return true
 	}
 	return false

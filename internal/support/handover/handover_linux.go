@@ -51,6 +51,9 @@ func NewOffer(path string, sockets func() []Socket) (*Offer, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fail(err)
 	}
+	if at, err := os.Lstat(path); err == nil && at.Mode().Type() != fs.ModeSocket {
+		return fail(errors.New("there is something else than a socket"))
+	}
 	// The name is taken by a rename, so that it always leads to a process.
 	beside := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {

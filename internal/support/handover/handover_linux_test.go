@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -150,6 +152,21 @@ func TestTakeOver(t *testing.T) {
 	first.Close()
 	if all := take(t, path); len(all) != 1 || all["second"] == nil {
 		t.Errorf("took %v, want second", all)
+	}
+}
+
+// TestNoSocket: what is at the path and no socket stays, and is an error.
+func TestNoSocket(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewOffer(path, func() []Socket { return nil }); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v, want an error that names %s", err, path)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "text" {
+		t.Errorf("the file has %q, %v", text, err)
 	}
 }
 

@@ -583,6 +583,34 @@ func TestGatewayStops(t *testing.T) {
 	}
 }
 
+// TestGatewayTellsProblems has the log say what of manifests is not served, once, and again if it comes back.
+func TestGatewayTellsProblems(t *testing.T) {
+	t.Parallel()
+	const gateway = "portolan.dev/gateway"
+	g := startGateway(t, "", map[string]string{
+		"namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n",
+		"gateway.yaml":   shopGateway(gateway, 80), "ingress.yaml": gatewayIngress("shop", "shop.example"),
+	})
+	const said, ofRoute, ofIngress = "not all of an object is served.*", `object="httproute shop/.*Service shop/web does not exist`,
+		`object="ingress shop/shop".*Service shop/web does not exist`
+	g.waitLog(said + ofRoute)
+	g.waitLog(said + ofIngress)
+	write(t, filepath.Join(g.dir, "service.yaml"), gatewayService())
+	g.want(8080, "shop.example", "/", http.StatusServiceUnavailable, "no ready endpoint")
+	if n := strings.Count(g.logged(), "Service shop/web does not exist"); n != 2 {
+		t.Errorf("the problem is told %d times, want 2: once for each object\n%s", n, g.logged())
+	}
+	if err := os.Remove(filepath.Join(g.dir, "service.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	g.poll(patience, func() error {
+		if n := strings.Count(g.logged(), "Service shop/web does not exist"); n < 3 {
+			return errors.New("it is not told again")
+		}
+		return nil
+	})
+}
+
 // TestGatewayLogReaderGone serves on when who reads the access log is gone.
 func TestGatewayLogReaderGone(t *testing.T) {
 	t.Parallel()

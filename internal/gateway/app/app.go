@@ -71,7 +71,8 @@ type Gateway struct {
 	sockets     *sockets
 	ofFiles     func() *tls.Certificate // the certificate of gateway.ingress.certificate; nil without one
 	pressure    *pressure               // nil without a memory limit
-	reporter    *status.Reporter        // nil without an API
+	reporter    *status.Reporter
+	writes      bool // the reporter writes to an API
 	worker      *worker
 	underWay    atomic.Int64 // requests, and upgraded connections
 	stopped     atomic.Bool  // what was left was broken off at the end of the process
@@ -134,32 +135,33 @@ func New(cfg Config) (*Gateway, error) {
 		Refused: g.refused, BreakOff: g.breakOff, Log: cfg.Log,
 	})
 	g.pressure = newPressure(g)
-	if cfg.Statuses != nil {
-		if g.reporter, err = g.newReporter(); err != nil {
-			return nil, err
-		}
+	if g.reporter, err = g.newReporter(); err != nil {
+		return nil, err
 	}
 	g.worker = newWorker(g)
 	return g, nil
 }
 
-// newReporter returns what writes the statuses. It is nil if there is no address that they could have: a gateway that
-// serves a cluster's routes on a laptop does not tell the cluster.
+// newReporter returns what writes the statuses: into the log if there is no API, or no address that they could have. A
+// gateway that serves a cluster's routes on a laptop does not tell the cluster.
 func (g *Gateway) newReporter() (*status.Reporter, error) {
-	publish := g.settings.Publish
+	cfg := status.Config{Controller: g.settings.Compile.GatewayController, Publish: g.settings.Publish, Log: g.cfg.Log}
 	if g.settings.PublishNode {
-		if publish.Node = g.settings.Compile.Node; publish.Node == "" {
+		if cfg.Publish.Node = g.settings.Compile.Node; cfg.Publish.Node == "" {
 			return nil, errors.New("gateway.publish.node: the name of the Node is not known; set gateway.nodeName")
 		}
 	}
-	if publish.Empty() && len(g.settings.Compile.Pool) == 0 {
+	switch noAddress := cfg.Publish.Empty() && len(g.settings.Compile.Pool) == 0; {
+	case g.cfg.Statuses != nil && !noAddress:
+		cfg.Writer, cfg.Lead, cfg.Bundles, cfg.Wrote = g.cfg.Statuses, g.cfg.Lead, g.cfg.Bundles, g.metrics.wrote
+		g.writes = true
+		return status.New(cfg), nil
+	case g.cfg.Statuses != nil:
 		g.cfg.Log.Info("statuses are not written: gateway.publish and gateway.pool are empty")
-		return nil, nil
 	}
-	return status.New(status.Config{
-		Controller: g.settings.Compile.GatewayController, Publish: publish, Writer: g.cfg.Statuses, Lead: g.cfg.Lead,
-		Bundles: g.cfg.Bundles, Wrote: g.metrics.wrote, Log: g.cfg.Log,
-	}), nil
+	cfg.Writer = newStatusLog(&g.cfg, cfg.Controller)
+	cfg.Publish = status.Publish{Addresses: []string{netip.IPv6Loopback().String()}} // which nobody is told
+	return status.New(cfg), nil
 }
 
 // The shares of the runtime's memory limit for connections and for requests over HTTP/2, the memory of one in octets,
@@ -343,9 +345,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx)) // endpoints change while requests end
 	group.Go(func() error { return g.worker.run(working) })
 	group.Go(func() error { return g.log.Run(working) })
-	if g.reporter != nil {
-		group.Go(func() error { return g.reporter.Run(running) })
-	}
+	group.Go(func() error { return g.reporter.Run(running) })
 	if g.pressure != nil {
 		group.Go(func() error {
 			g.pressure.run(working)

@@ -174,7 +174,7 @@ func (g *Gateway) Collect(ch chan<- prometheus.Metric) {
 	if first := g.firstToExpire(); first != nil {
 		metrics.Gauge(ch, certExpiry, float64(first.NotAfter.Unix()), firstName(first))
 	}
-	if g.reporter != nil {
+	if g.writes {
 		metrics.Gauge(ch, waitingCount, float64(g.reporter.Waiting()))
 		metrics.Gauge(ch, leading, metrics.Truth(g.reporter.Leading()))
 	}

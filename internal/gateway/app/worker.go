@@ -73,18 +73,14 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 			changes = cluster.Changes{Everything: true}
 		}
 		out = w.compiler.Apply(v, &changes)
-		if w.reporter != nil {
-			reported = w.reporter.Look(v, w.compiler, out.Changed)
-		}
+		reported = w.reporter.Look(v, w.compiler, out.Changed)
 		gone = gone || goneRoutes(v, &changes)
 	})
 	if !loaded {
 		return
 	}
 	w.serve(ctx, out)
-	if w.reporter != nil {
-		w.reporter.Report(reported, w.sockets.errors())
-	}
+	w.reporter.Report(reported, w.sockets.errors())
 	if gone {
 		w.metrics.routes.prune()
 	}
@@ -99,7 +95,7 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 
 // reportSockets has statuses say which sockets are bound.
 func (w *worker) reportSockets() {
-	if w.reporter != nil && w.table.Load() != nil {
+	if w.table.Load() != nil {
 		w.reporter.Bound(w.sockets.errors())
 	}
 }

@@ -284,7 +284,7 @@ func TestCompile(t *testing.T) {
 			}
 		}},
 		"endpoints of a gateway": {"gateway: {endpoints: ['shop/web=127.0.0.1:3000', 'shop/web=[::1]:3000', 'shop/web:81=127.0.0.1:3001']}", func(c *config.Compiled) {
-			c.Gateway.Endpoints = map[gateway.ServicePort][]netip.AddrPort{
+			c.Gateway.Compile.Endpoints = map[gatewaycompile.ServicePort][]netip.AddrPort{
 				{Namespace: "shop", Service: "web"}: {
 					netip.MustParseAddrPort("127.0.0.1:3000"), netip.MustParseAddrPort("[::1]:3000"),
 				},
@@ -523,9 +523,9 @@ var refusals = map[string]struct{ text, want string }{
 	"Ingresses of nobody":            {"gateway: {ingress: {controller: ''}}", ":1: gateway.ingress.controller: is empty; leave it out for portolan.dev/ingress"},
 	"port 0 of Ingresses":            {"gateway: {ingress: {port: 0}}", ":1: gateway.ingress.port: 0 is not between 1 and 65535"},
 	"a gateway of two nodes":         {"gateway: {nodeName: [a, b]}", ":1: gateway.nodeName: a list is not text"},
-	"an endpoint without a port":     {"gateway: {endpoints: [shop/web=127.0.0.1]}", ":1: gateway.endpoints: \"shop/web=127.0.0.1\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000"},
-	"an endpoint of no Service":      {"gateway: {endpoints: ['127.0.0.1:3000']}", ":1: gateway.endpoints: \"127.0.0.1:3000\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000"},
-	"an endpoint of a named port":    {"gateway: {endpoints: ['shop/web:http=127.0.0.1:3000']}", ":1: gateway.endpoints: \"shop/web:http=127.0.0.1:3000\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000"},
+	"an endpoint without a port":     {"gateway: {endpoints: [shop/web=127.0.0.1]}", ":1: gateway.endpoints: \"shop/web=127.0.0.1\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the number of the Service's port"},
+	"an endpoint of no Service":      {"gateway: {endpoints: ['127.0.0.1:3000']}", ":1: gateway.endpoints: \"127.0.0.1:3000\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the number of the Service's port"},
+	"an endpoint of a named port":    {"gateway: {endpoints: ['shop/web:http=127.0.0.1:3000']}", ":1: gateway.endpoints: \"shop/web:http=127.0.0.1:3000\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the number of the Service's port"},
 	"a trusted client without range": {"gateway: {trustedClients: [192.0.2.1]}", ":1: gateway.trustedClients: \"192.0.2.1\" is not a range such as 192.0.2.0/24"},
 	"a log in XML":                   {"gateway: {accessLog: xml}", ":1: gateway.accessLog: \"xml\" is not off, json or combined"},
 	"a collector without a scheme":   {"gateway: {tracing: {endpoint: 'collector:4318'}}", ":1: gateway.tracing.endpoint: \"collector:4318\" is not a URL such as http://collector:4318/v1/traces"},

@@ -10,7 +10,6 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
-	"portolan.dev/portolan/internal/gateway/settings"
 	"portolan.dev/portolan/internal/gateway/status"
 	"portolan.dev/portolan/internal/gateway/table"
 )
@@ -137,7 +136,7 @@ func (w *worker) serve(ctx context.Context, out compile.Output) {
 			continue
 		}
 		delete(w.unused, up)
-		used[up] = w.endpointsOf(up, addrs)
+		used[up] = addrs
 	}
 	if len(used) > 0 {
 		w.endpoints.Update(used)
@@ -148,17 +147,6 @@ func (w *worker) serve(ctx context.Context, out compile.Output) {
 	w.table.Store(out.Table)
 	w.proxy.SetTable(out.Table)
 	w.sockets.update(ctx, slices.AppendSeq(w.always(), out.Table.Sockets()))
-}
-
-// endpointsOf returns the endpoints of an upstream: those that are set, or those of the cluster.
-func (w *worker) endpointsOf(up table.Upstream, addrs []netip.AddrPort) []netip.AddrPort {
-	for _, port := range []uint16{up.Port, 0} {
-		of := settings.ServicePort{Namespace: up.Namespace, Service: up.Service, Port: port}
-		if set := w.settings.Endpoints[of]; set != nil {
-			return set
-		}
-	}
-	return addrs
 }
 
 // always returns the sockets that are bound with any table: that of Ingresses.

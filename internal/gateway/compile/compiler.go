@@ -43,6 +43,14 @@ type Config struct {
 	Pool []netip.Addr
 	// PoolByDefault has Gateways that request no address have one of Pool.
 	PoolByDefault bool
+	// Endpoints are those of Services in place of the cluster's.
+	Endpoints map[ServicePort][]netip.AddrPort
+}
+
+// ServicePort is a port of a Service, 0 for all of them.
+type ServicePort struct {
+	Namespace, Service string
+	Port               uint16
 }
 
 // Compiler compiles what changed of a cluster. What it holds is what compiling everything anew yields.
@@ -107,7 +115,7 @@ func NewCompiler(cfg Config) *Compiler {
 		foreign: make(map[string]map[cluster.Key]struct{}), attached: make(map[string]int32),
 		parts: make(map[place][]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
-		upstreams: upstreams{services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
+		upstreams: upstreams{set: cfg.Endpoints, services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 // upstreams are the Service ports that rules refer to.
 type upstreams struct {
-	node, zone string // where the gateway is
+	node, zone string                           // where the gateway is
+	set        map[ServicePort][]netip.AddrPort // in place of the cluster's
 	services   map[cluster.Key]*service
 	// dirty are Services whose endpoints may have changed; gone are ports that no rule refers to any more.
 	dirty map[cluster.Key]struct{}
@@ -137,10 +138,22 @@ func (u *upstreams) endpoints(v *cluster.View) map[table.Upstream][]netip.AddrPo
 		}
 		slicesOf := cluster.SlicesByService.Get(v, key)
 		for _, p := range s.ports {
-			made[p.Upstream] = u.of(s.object, slicesOf, p.Port)
+			if made[p.Upstream] = u.setFor(p.Upstream); made[p.Upstream] == nil {
+				made[p.Upstream] = u.of(s.object, slicesOf, p.Port)
+			}
 		}
 	}
 	return made
+}
+
+// setFor returns the endpoints that are set for a port, or for all of its Service; nil if none are.
+func (u *upstreams) setFor(up table.Upstream) []netip.AddrPort {
+	for _, port := range []uint16{up.Port, 0} {
+		if all := u.set[ServicePort{up.Namespace, up.Service, port}]; all != nil {
+			return all
+		}
+	}
+	return nil
 }
 
 // endpoint is an endpoint of a port of a Service.

@@ -126,9 +126,7 @@ type Compiled struct {
 	Compile    compile.Config
 	// Certificate and Key are the files of the certificate for hosts that have none; empty without one.
 	Certificate, Key string
-	// Endpoints are those of Services in place of the cluster's.
-	Endpoints map[ServicePort][]netip.AddrPort
-	Trusted   []netip.Prefix
+	Trusted          []netip.Prefix
 	// AccessLog is the format of lines; RouteMetrics is how many routes have series of their own.
 	AccessLog    string
 	RouteMetrics int
@@ -152,12 +150,6 @@ type Compiled struct {
 	PublishNode bool
 	// LeaseNamespace and LeaseName are the Lease by which one of several gateways writes statuses.
 	LeaseNamespace, LeaseName string
-}
-
-// ServicePort is a port of a Service, 0 for all of them.
-type ServicePort struct {
-	Namespace, Service string
-	Port               uint16
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of the packages
@@ -277,6 +269,7 @@ func (g *Gateway) compilePool(made *Compiled) error {
 
 func (g *Gateway) compileEndpoints(made *Compiled) error {
 	const path = "gateway.endpoints"
+	set := make(map[compile.ServicePort][]netip.AddrPort)
 	for i, text := range g.Endpoints {
 		of, address, _ := strings.Cut(text, "=")
 		addr, err := netip.ParseAddrPort(address)
@@ -287,13 +280,14 @@ func (g *Gateway) compileEndpoints(made *Compiled) error {
 			port, portErr = strconv.ParseUint(number, 10, 16)
 		}
 		if err != nil || objectErr != nil || portErr != nil || hasPort && port == 0 || addr.Port() == 0 {
-			return key.ItemErrorf(path, i, "%q is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000", text)
+			return key.ItemErrorf(path, i, "%q is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the "+
+				"number of the Service's port", text)
 		}
-		if made.Endpoints == nil {
-			made.Endpoints = make(map[ServicePort][]netip.AddrPort)
-		}
-		at := ServicePort{namespace, service, uint16(port)}
-		made.Endpoints[at] = append(made.Endpoints[at], addr)
+		at := compile.ServicePort{Namespace: namespace, Service: service, Port: uint16(port)}
+		set[at] = append(set[at], addr)
+	}
+	if len(set) > 0 {
+		made.Compile.Endpoints = set
 	}
 	return nil
 }

@@ -259,7 +259,8 @@ func (x *explainer) noEndpoint(up table.Upstream) {
 	}
 	cure := "check that kube-controller-manager runs"
 	if !x.Linter.Observed {
-		cure = "simulate the control plane (--simulate), add an EndpointSlice to the manifests, or set gateway.endpoints (--endpoint of portolan gateway)"
+		cure = "simulate the control plane (--simulate), add an EndpointSlice to the manifests, or set gateway.endpoints " +
+			"(--endpoint of portolan gateway)"
 	}
 	if len(x.View.SlicesOf(key)) > 0 {
 		cure = "give the port the same name and protocol in the Service and in its EndpointSlices, and see whether its " +

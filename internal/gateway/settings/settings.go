@@ -267,6 +267,10 @@ func (g *Gateway) compilePool(made *Compiled) error {
 	return nil
 }
 
+// likeEndpoint says what items of endpoints are like.
+const likeEndpoint = "such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the " +
+	"number of the Service's port"
+
 func (g *Gateway) compileEndpoints(made *Compiled) error {
 	const path = "gateway.endpoints"
 	set := make(map[compile.ServicePort][]netip.AddrPort)
@@ -280,13 +284,7 @@ func (g *Gateway) compileEndpoints(made *Compiled) error {
 			port, portErr = strconv.ParseUint(number, 10, 16)
 		}
 		if err != nil || objectErr != nil || portErr != nil || hasPort && port == 0 || addr.Port() == 0 {
-			return key.ItemErrorf(
-				path,
-				i,
-				"%q is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the "+
-					"number of the Service's port",
-				text,
-			)
+			return key.ItemErrorf(path, i, "%q is not "+likeEndpoint, text)
 		}
 		at := compile.ServicePort{Namespace: namespace, Service: service, Port: uint16(port)}
 		set[at] = append(set[at], addr)

@@ -18,7 +18,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -199,52 +198,21 @@ func (g *Gateway) handler(at table.Socket) http.Handler {
 		defer g.underWay.Add(-1)
 		if r.ProtoMajor >= 2 {
 			peer, _ := netip.ParseAddrPort(r.RemoteAddr) // none is a source, too
-			s := &h2Stream{w: w}
-			defer s.leave()
-			r = s.with(r)
-			entry, err := g.streams.EnterFairly(peer.Addr(), s.end)
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			entry, err := g.streams.EnterFairly(peer.Addr(), func(error) { // it ends for another one
+				cancel()
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // if it fails, the stream has ended
+			})
 			if err != nil {
 				g.refuseStream(w, r, err)
 				return
 			}
 			defer entry.Leave()
+			r = r.WithContext(ctx)
 		}
 		serve.ServeHTTP(w, r)
 	})
-}
-
-// h2Stream is a request over HTTP/2 that can be made to end for another one.
-type h2Stream struct {
-	w      http.ResponseWriter
-	cancel context.CancelFunc
-
-	mu   sync.Mutex
-	left bool // the handler ends, and w must not be used any more
-}
-
-// with returns the request with a context that end ends.
-func (s *h2Stream) with(r *http.Request) *http.Request {
-	ctx, cancel := context.WithCancel(r.Context())
-	s.cancel = cancel
-	return r.WithContext(ctx)
-}
-
-// end ends the request, also if it waits for the client to take the response.
-func (s *h2Stream) end(error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.left {
-		s.cancel()
-		_ = http.NewResponseController(s.w).SetWriteDeadline(time.Unix(1, 0)) // if it fails, the stream has ended
-	}
-}
-
-// leave notes that the handler ends.
-func (s *h2Stream) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.left = true
-	s.cancel()
 }
 
 // refuseStream answers a request over HTTP/2 that there is no room for.

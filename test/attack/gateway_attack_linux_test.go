@@ -91,24 +91,7 @@ func grep(text []byte, what string) string {
 // TestGatewayFrames floods connections of HTTP/2 with frames, as TestFrames does.
 func TestGatewayFrames(t *testing.T) {
 	serveEndpoint(t)
-	for claim, send := range map[string]func(f *http2.Framer, stream uint32) error{
-		"resets": func(f *http2.Framer, stream uint32) error {
-			if err := writeGet(f, stream, "/hold"); err != nil {
-				return err
-			}
-			return f.WriteRSTStream(stream, http2.ErrCodeCancel)
-		},
-		"settings": func(f *http2.Framer, _ uint32) error {
-			return f.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 14})
-		},
-		"pings": func(f *http2.Framer, _ uint32) error { return f.WritePing(false, [8]byte{1}) },
-		"headers": func(f *http2.Framer, stream uint32) error {
-			if stream > 1 {
-				return f.WriteContinuation(1, false, make([]byte, 1000))
-			}
-			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
-		},
-	} {
+	for claim, send := range floods(func(f *http2.Framer, stream uint32) error { return writeGet(f, stream, "/hold") }) {
 		t.Run(claim, func(t *testing.T) {
 			s := startGateway(t, "", "")
 			s.besiege(t, func(ctx context.Context) {
@@ -116,13 +99,7 @@ func TestGatewayFrames(t *testing.T) {
 				for ctx.Err() == nil { // the server closes such connections
 					connect(ctx, gatewayAddr, 20, func(c net.Conn) {
 						keep(c)
-						go func() {
-							f := preface(c)
-							go func() { _, _ = io.Copy(io.Discard, c) }() // until it is closed
-							for stream, err := uint32(1), error(nil); err == nil; stream += 2 {
-								err = send(f, stream)
-							}
-						}()
+						go func() { _ = frames(c, send) }()
 					})
 					time.Sleep(200 * time.Millisecond)
 				}

@@ -95,9 +95,32 @@ func TestSlowWriters(t *testing.T) {
 // (CVE-2023-44487), settings, pings, and headers that never end (CVE-2024-27316).
 func TestFrames(t *testing.T) {
 	question := packed(t)
-	for claim, send := range map[string]func(f *http2.Framer, stream uint32) error{
+	for claim, send := range floods(func(f *http2.Framer, stream uint32) error { return writeRequest(f, stream, question) }) {
+		t.Run(claim, func(t *testing.T) {
+			s := start(t, secure(t))
+			s.attack(t, bounds{160, 6000, 400}, []string{clusterName}, func(ctx context.Context) {
+				keep := hold(ctx)
+				for ctx.Err() == nil { // the server closes such connections
+					connect(ctx, httpsAddr, 20, func(conn net.Conn) {
+						keep(conn)
+						secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+						go func() { _ = frames(secure, send) }()
+					})
+					time.Sleep(200 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// sendFrames sends the next frames of a flood; the number is that of a stream that was not used.
+type sendFrames = func(f *http2.Framer, stream uint32) error
+
+// floods are floods of frames of HTTP/2, with one that sends a request.
+func floods(request sendFrames) map[string]sendFrames {
+	return map[string]sendFrames{
 		"resets": func(f *http2.Framer, stream uint32) error {
-			if err := writeRequest(f, stream, question); err != nil {
+			if err := request(f, stream); err != nil {
 				return err
 			}
 			return f.WriteRSTStream(stream, http2.ErrCodeCancel)
@@ -112,34 +135,13 @@ func TestFrames(t *testing.T) {
 			}
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 		},
-	} {
-		t.Run(claim, func(t *testing.T) {
-			s := start(t, secure(t))
-			s.attack(t, bounds{160, 6000, 400}, []string{clusterName}, func(ctx context.Context) {
-				keep := hold(ctx)
-				for ctx.Err() == nil { // the server closes such connections
-					connect(ctx, httpsAddr, 20, func(conn net.Conn) {
-						keep(conn)
-						go func() { _ = frames(conn, send) }()
-					})
-					time.Sleep(200 * time.Millisecond)
-				}
-			})
-		})
 	}
 }
 
 // frames sends frames as fast as the server takes them.
-func frames(conn net.Conn, send func(f *http2.Framer, stream uint32) error) error {
-	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	if _, err := io.WriteString(secure, http2.ClientPreface); err != nil {
-		return err
-	}
-	framer := http2.NewFramer(secure, secure)
-	if err := framer.WriteSettings(); err != nil {
-		return err
-	}
-	go func() { _, _ = io.Copy(io.Discard, secure) }() // until it is closed
+func frames(conn net.Conn, send sendFrames) error {
+	framer := preface(conn)
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // until it is closed
 	for stream := uint32(1); ; stream += 2 {
 		if err := send(framer, stream); err != nil {
 			return err

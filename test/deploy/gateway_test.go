@@ -397,23 +397,7 @@ func TestGatewayStaysUp(t *testing.T) {
 func TestGatewayUpgrade(t *testing.T) {
 	for name, all := range gatewaysOnNodes(t) {
 		t.Run(name, func(t *testing.T) {
-			d := as[appsv1.DaemonSet](t, all, "DaemonSet")
-			pod := d.Spec.Template.Spec
-			c := onlyContainer(t, pod)
-			if r := d.Spec.UpdateStrategy.RollingUpdate; *r.MaxUnavailable != intstr.FromInt32(0) || *r.MaxSurge != intstr.FromInt32(1) || d.Spec.MinReadySeconds == 0 {
-				t.Errorf("rollingUpdate = %v, minReadySeconds = %d", r, d.Spec.MinReadySeconds)
-			}
-			if len(c.Ports) > 0 {
-				t.Errorf("ports = %v, which are host ports: two Pods would not be scheduled on one node", c.Ports)
-			}
-			for what, probe := range map[string]*corev1.Probe{"live": c.LivenessProbe, "ready": c.ReadinessProbe} {
-				if probe.Exec == nil || !slices.Equal(probe.Exec.Command, []string{"/portolan", "probe", what, agentProbes}) {
-					t.Errorf("probe: %v", probe)
-				}
-			}
-			if v := volumeAt(t, pod, path.Dir(strings.TrimPrefix(agentProbes, "unix:"))); v.EmptyDir == nil {
-				t.Errorf("the probes' socket is in %v, want one of the Pod's own", v)
-			}
+			pod := standsBeside(t, all)
 			cfg, settings := readConfig(t, configText(t, all)), gatewaySettings(t, all)
 			if v := volumeAt(t, pod, path.Dir(settings.Handover)); v.HostPath == nil || v.HostPath.Path != path.Dir(settings.Handover) {
 				t.Errorf("%s is in %v, want a directory of the node", settings.Handover, v)

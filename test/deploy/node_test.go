@@ -189,24 +189,7 @@ func TestNodeHardened(t *testing.T) {
 func TestNodeUpgrade(t *testing.T) {
 	for name, all := range nodeVariants(t) {
 		t.Run(name, func(t *testing.T) {
-			d := as[appsv1.DaemonSet](t, all, "DaemonSet")
-			pod := d.Spec.Template.Spec
-			c := onlyContainer(t, pod)
-			if r := d.Spec.UpdateStrategy.RollingUpdate; *r.MaxUnavailable != intstr.FromInt32(0) || *r.MaxSurge != intstr.FromInt32(1) || d.Spec.MinReadySeconds == 0 {
-				t.Errorf("rollingUpdate = %v, minReadySeconds = %d", r, d.Spec.MinReadySeconds)
-			}
-			if len(c.Ports) > 0 {
-				t.Errorf("ports = %v", c.Ports)
-			}
-			for what, probe := range map[string]*corev1.Probe{"live": c.LivenessProbe, "ready": c.ReadinessProbe} {
-				if probe.Exec == nil || !slices.Equal(probe.Exec.Command, []string{"/portolan", "probe", what, agentProbes}) {
-					t.Errorf("probe: %v", probe)
-				}
-			}
-			if v := volumeAt(t, pod, path.Dir(strings.TrimPrefix(agentProbes, "unix:"))); v.EmptyDir == nil {
-				t.Errorf("the probes' socket is in %v, want one of the Pod's own", v)
-			}
-			cfg := readConfig(t, configText(t, all))
+			pod, cfg := standsBeside(t, all), readConfig(t, configText(t, all))
 			if !slices.Equal(cfg.Admin.Probes, []string{agentProbes}) {
 				t.Errorf("admin.probes = %v", cfg.Admin.Probes)
 			}
@@ -215,6 +198,29 @@ func TestNodeUpgrade(t *testing.T) {
 			}
 		})
 	}
+}
+
+// standsBeside checks that a Pod of the DaemonSet can run beside the one that it replaces, and returns its spec.
+func standsBeside(t *testing.T, all objects) corev1.PodSpec {
+	t.Helper()
+	d := as[appsv1.DaemonSet](t, all, "DaemonSet")
+	pod := d.Spec.Template.Spec
+	c := onlyContainer(t, pod)
+	if r := d.Spec.UpdateStrategy.RollingUpdate; *r.MaxUnavailable != intstr.FromInt32(0) || *r.MaxSurge != intstr.FromInt32(1) || d.Spec.MinReadySeconds == 0 {
+		t.Errorf("rollingUpdate = %v, minReadySeconds = %d", r, d.Spec.MinReadySeconds)
+	}
+	if len(c.Ports) > 0 {
+		t.Errorf("ports = %v, which are host ports: two Pods would not be scheduled on one node", c.Ports)
+	}
+	for what, probe := range map[string]*corev1.Probe{"live": c.LivenessProbe, "ready": c.ReadinessProbe} {
+		if probe.Exec == nil || !slices.Equal(probe.Exec.Command, []string{"/portolan", "probe", what, agentProbes}) {
+			t.Errorf("probe: %v", probe)
+		}
+	}
+	if v := volumeAt(t, pod, path.Dir(strings.TrimPrefix(agentProbes, "unix:"))); v.EmptyDir == nil {
+		t.Errorf("the probes' socket is in %v, want one of the Pod's own", v)
+	}
+	return pod
 }
 
 // TestNodeEverywhere: each node has an agent before it has other Pods.

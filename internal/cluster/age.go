@@ -77,6 +77,10 @@ func DeclaredAt(o Object, file string, index int) Object {
 		placed := *o
 		at(&placed.Meta)
 		return &placed
+	case *BackendTLSPolicy:
+		placed := *o
+		at(&placed.Meta)
+		return &placed
 	case *ListenerSet:
 		placed := *o
 		at(&placed.Meta)

@@ -48,8 +48,9 @@ func (b *Backend) Matches(p Port) bool {
 	return p.Number == b.Number
 }
 
-// Route is an HTTPRoute.
+// Route is an HTTPRoute, a GRPCRoute, a TLSRoute, a TCPRoute or a UDPRoute.
 type Route struct {
+	Kind Kind
 	Key
 	Hosts []string // as those of External
 	// Gateways are those that accepted the route.
@@ -62,7 +63,7 @@ type Route struct {
 func (f *Frontend) Ref() Ref { return Ref{f.Kind, f.Key} }
 
 // Ref returns kind and key.
-func (r *Route) Ref() Ref { return Ref{KindHTTPRoute, r.Key} }
+func (r *Route) Ref() Ref { return Ref{r.Kind, r.Key} }
 
 func (e *External) equal(o *External) bool {
 	if e == nil || o == nil {

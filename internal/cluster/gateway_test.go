@@ -39,7 +39,7 @@ func TestDeclaredAt(t *testing.T) {
 	for _, m := range []Meta{{}, {Age: Age{Created: 7}, Generation: 2}} {
 		for _, o := range []Object{
 			&Frontend{Kind: KindIngress, Ingress: &IngressSpec{Meta: m}}, &Frontend{Kind: KindGateway, Gateway: &GatewaySpec{Meta: m}},
-			&Route{Spec: &RouteSpec{Meta: m}}, &IngressClass{Meta: m}, &GatewayClass{Meta: m}, &ListenerSet{Meta: m},
+			&Route{Kind: KindHTTPRoute, Spec: &RouteSpec{Meta: m}}, &IngressClass{Meta: m}, &GatewayClass{Meta: m}, &ListenerSet{Meta: m},
 		} {
 			meta := of[strings.ToLower(o.Ref().Kind.String())]
 			want := m
@@ -51,7 +51,7 @@ func TestDeclaredAt(t *testing.T) {
 			}
 		}
 	}
-	for _, o := range []Object{&Frontend{Kind: KindIngress}, &Route{}, &Pod{}} {
+	for _, o := range []Object{&Frontend{Kind: KindIngress}, &Route{Kind: KindHTTPRoute}, &Pod{}} {
 		if got := DeclaredAt(o, "a.yaml", 3); got.Ref() != o.Ref() {
 			t.Errorf("DeclaredAt(%s) = %v", o.Ref(), got)
 		}

@@ -2,8 +2,8 @@ package cluster
 
 import "time"
 
-// RouteSpec is what a gateway needs of an HTTPRoute (gateway.networking.k8s.io/v1), with the defaults
-// of the API. Its hostnames are Route.Hosts.
+// RouteSpec is what a gateway needs of a Route (gateway.networking.k8s.io/v1), with the defaults of the
+// API. Its hostnames are Route.Hosts.
 type RouteSpec struct {
 	Meta
 	Parents []ParentRef
@@ -26,7 +26,7 @@ type ParentStatus struct {
 	Conditions []StatusCondition
 }
 
-// RouteRule is a rule of an HTTPRoute.
+// RouteRule is a rule of a Route. TLSRoutes, TCPRoutes and UDPRoutes have Name and Backends alone.
 type RouteRule struct {
 	Name string // empty without one
 	// Matches are ORed. There is at least one.
@@ -49,11 +49,20 @@ type Timeout struct {
 // UnknownValue is a value that is not known here. Field is its path in the object.
 type UnknownValue struct{ Field, Value string }
 
-// RouteMatch is conditions that all must hold.
+// RouteMatch is conditions that all must hold: for Path, Query and Method of an HTTPRoute, for RPC of a
+// GRPCRoute.
 type RouteMatch struct {
 	Path           PathMatch
 	Headers, Query []ValueMatch
 	Method         string // empty for all
+	RPC            RPCMatch
+}
+
+// RPCMatch is a condition for the method that a request of gRPC calls, and for the service that has it. An
+// empty one is for all.
+type RPCMatch struct {
+	Regex           bool // they are regular expressions
+	Service, Method string
 }
 
 // PathMatch is a condition for the path: PathExact, PathPathPrefix or PathRegularExpression.

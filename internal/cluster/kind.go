@@ -33,6 +33,11 @@ const (
 	KindReferenceGrant
 	KindSecret
 	KindConfigMap
+	KindGRPCRoute
+	KindTLSRoute
+	KindTCPRoute
+	KindUDPRoute
+	KindBackendTLSPolicy
 	kinds // how many there are
 )
 
@@ -65,7 +70,11 @@ var (
 	ServiceImports  = declare(schema[*ServiceImport]{kind: KindServiceImport, name: "ServiceImport"})
 	Ingresses       = declareFrontend(KindIngress, "Ingress")
 	Gateways        = declareFrontend(KindGateway, "Gateway")
-	HTTPRoutes      = declare(schema[*Route]{kind: KindHTTPRoute, name: "HTTPRoute", hosts: (*Route).hosts})
+	HTTPRoutes      = declareRoute(KindHTTPRoute, "HTTPRoute")
+	GRPCRoutes      = declareRoute(KindGRPCRoute, "GRPCRoute")
+	TLSRoutes       = declareRoute(KindTLSRoute, "TLSRoute")
+	TCPRoutes       = declareRoute(KindTCPRoute, "TCPRoute")
+	UDPRoutes       = declareRoute(KindUDPRoute, "UDPRoute")
 	ServiceCIDRs    = declare(schema[*ServiceCIDR]{kind: KindServiceCIDR, name: "ServiceCIDR", scope: clusterScoped})
 
 	ClusterNetworkPolicies = declare(schema[*ClusterNetworkPolicy]{
@@ -78,10 +87,16 @@ var (
 	ReferenceGrants = declare(schema[*ReferenceGrant]{kind: KindReferenceGrant, name: "ReferenceGrant"})
 	Secrets         = declare(schema[*Secret]{kind: KindSecret, name: "Secret"})
 	ConfigMaps      = declare(schema[*ConfigMap]{kind: KindConfigMap, name: "ConfigMap"})
+
+	BackendTLSPolicies = declare(schema[*BackendTLSPolicy]{kind: KindBackendTLSPolicy, name: "BackendTLSPolicy"})
 )
 
 func declareWorkload(k Kind, name string) *Table[*Workload] {
 	return declare(schema[*Workload]{kind: k, name: name, newObject: func() *Workload { return &Workload{Kind: k} }})
+}
+
+func declareRoute(k Kind, name string) *Table[*Route] {
+	return declare(schema[*Route]{kind: k, name: name, newObject: func() *Route { return &Route{Kind: k} }, hosts: (*Route).hosts})
 }
 
 func declareFrontend(k Kind, name string) *Table[*Frontend] {
@@ -125,20 +140,24 @@ var (
 	RoutesByGateway = declareIndex(HTTPRoutes, func(r *Route, keys []Key) []Key {
 		return append(keys, r.Gateways...)
 	})
-	// RoutesByParent finds the HTTPRoutes that attach, or want to attach, to an object, and
-	// RoutesByBackend those that send requests to an object, mirrors included. There are none where
-	// the source reads only names.
-	RoutesByParent = declareIndex(HTTPRoutes, func(r *Route, keys []ObjectRef) []ObjectRef {
-		return r.Spec.parents(keys)
+	// RoutesByParent finds the Routes that attach, or want to attach, to an object, and RoutesByBackend
+	// those that send requests to an object, mirrors included. There are none where the source reads only
+	// names.
+	RoutesByParent  = declareRouteIndex((*RouteSpec).parents)
+	RoutesByBackend = declareRouteIndex((*RouteSpec).backends)
+	// PoliciesByTarget finds the BackendTLSPolicies of an object.
+	PoliciesByTarget = declareIndex(BackendTLSPolicies, func(p *BackendTLSPolicy, keys []ObjectRef) []ObjectRef {
+		return p.targets(keys)
 	})
-	RoutesByBackend = declareIndex(HTTPRoutes, func(r *Route, keys []ObjectRef) []ObjectRef {
-		return r.Spec.backends(keys)
+	PoliciesByReference = declareIndex(BackendTLSPolicies, func(p *BackendTLSPolicy, keys []Ref) []Ref {
+		return append(keys, References(p)...)
 	})
 	// IngressesByService finds the Ingresses that send requests to a Service.
 	IngressesByService = declareIndex(Ingresses, func(f *Frontend, keys []Key) []Key {
 		return f.Ingress.services(f.Namespace, keys)
 	})
-	// IngressesByReference and the next two find the objects that refer to a Secret or ConfigMap.
+	// IngressesByReference and the next two, and PoliciesByReference, find the objects that refer to a
+	// Secret or ConfigMap.
 	IngressesByReference = declareIndex(Ingresses, func(f *Frontend, keys []Ref) []Ref {
 		return append(keys, References(f)...)
 	})
@@ -179,8 +198,13 @@ func KindsOfNames() []Kind {
 func KindsOfGateway() []Kind {
 	return append([]Kind{
 		KindNamespace, KindService, KindEndpointSlice, KindNode, KindIngressClass, KindIngress,
-		KindGatewayClass, KindGateway, KindListenerSet, KindHTTPRoute, KindReferenceGrant,
-	}, ReferencedKinds()...)
+		KindGatewayClass, KindGateway, KindListenerSet, KindReferenceGrant, KindBackendTLSPolicy,
+	}, append(RouteKinds(), ReferencedKinds()...)...)
+}
+
+// RouteKinds lists the kinds of routes: those whose table holds Route.
+func RouteKinds() []Kind {
+	return []Kind{KindHTTPRoute, KindGRPCRoute, KindTLSRoute, KindTCPRoute, KindUDPRoute}
 }
 
 // ReferencedKinds lists the kinds of which a source that reads the API has only the objects that

@@ -2,8 +2,9 @@ package cluster
 
 import "iter"
 
-// References returns the Secrets and ConfigMaps that an Ingress, a Gateway or a ListenerSet refers to:
-// certificates, and the authorities of clients' certificates. It may list one twice.
+// References returns the Secrets and ConfigMaps that an Ingress, a Gateway, a ListenerSet or a
+// BackendTLSPolicy refers to: certificates, and the authorities of certificates of clients and backends. It
+// may list one twice.
 func References(o Object) (refs []Ref) {
 	var to []ObjectRef
 	switch o := o.(type) {
@@ -13,6 +14,8 @@ func References(o Object) (refs []Ref) {
 		for i := range o.Listeners {
 			to = append(to, o.Listeners[i].certificates()...)
 		}
+	case *BackendTLSPolicy:
+		to = o.Authorities
 	}
 	for i := range to {
 		for _, k := range ReferencedKinds() {
@@ -25,13 +28,16 @@ func References(o Object) (refs []Ref) {
 }
 
 // ReferringKinds lists the kinds whose objects have References.
-func ReferringKinds() []Kind { return []Kind{KindIngress, KindGateway, KindListenerSet} }
+func ReferringKinds() []Kind {
+	return []Kind{KindIngress, KindGateway, KindListenerSet, KindBackendTLSPolicy}
+}
 
 // Referenced yields the References of all objects, some more than once, in no order.
 func Referenced(v *View) iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		for _, keys := range []iter.Seq[Ref]{
 			IngressesByReference.Keys(v), GatewaysByReference.Keys(v), ListenerSetsByReference.Keys(v),
+			PoliciesByReference.Keys(v),
 		} {
 			for ref := range keys {
 				if !yield(ref) {

@@ -184,7 +184,7 @@ func (r *randomCluster) randomChange(tx *cluster.Tx) {
 	case 14:
 		tx.Delete(pick(r, cluster.KindIngress, cluster.KindGateway), r.key())
 	case 15:
-		tx.Put(&cluster.Route{Key: r.key(), Hosts: r.hosts(), Gateways: []cluster.Key{r.key()}})
+		tx.Put(&cluster.Route{Kind: cluster.KindHTTPRoute, Key: r.key(), Hosts: r.hosts(), Gateways: []cluster.Key{r.key()}})
 	case 16:
 		tx.Delete(cluster.KindHTTPRoute, r.key())
 	case 17:

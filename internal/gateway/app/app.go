@@ -247,11 +247,7 @@ func (g *Gateway) Name() string { return "gateway" }
 
 // Needs returns the kinds that the table is compiled from.
 func (g *Gateway) Needs() []cluster.Kind {
-	return []cluster.Kind{
-		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindNode,
-		cluster.KindIngressClass, cluster.KindIngress, cluster.KindGatewayClass, cluster.KindGateway,
-		cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindReferenceGrant, cluster.KindSecret,
-	}
+	return cluster.KindsOfGateway()
 }
 
 // Bind binds the port of Ingresses, at which requests are answered with 503 until the cluster is known, unless

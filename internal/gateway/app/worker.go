@@ -102,8 +102,8 @@ func (w *worker) reportSockets() {
 // goneRoutes reports whether Ingresses or routes were deleted.
 func goneRoutes(v *cluster.View, changes *cluster.Changes) bool {
 	for ref := range changes.Objects {
-		if ref.Kind == cluster.KindIngress && cluster.Ingresses.Get(v, ref.Key) == nil ||
-			ref.Kind == cluster.KindHTTPRoute && cluster.HTTPRoutes.Get(v, ref.Key) == nil {
+		if (ref.Kind == cluster.KindIngress || slices.Contains(cluster.RouteKinds(), ref.Kind)) &&
+			v.Object(ref.Kind, ref.Key) == nil {
 			return true
 		}
 	}
@@ -112,14 +112,12 @@ func goneRoutes(v *cluster.View, changes *cluster.Changes) bool {
 
 // hasRoute reports whether there is an Ingress or a route, by the text of its Ref.
 func (g *Gateway) hasRoute(name string) (has bool) {
-	kind, object, _ := strings.Cut(name, " ")
+	word, object, _ := strings.Cut(name, " ")
 	var key cluster.Key
 	key.Namespace, key.Name, _ = strings.Cut(object, "/")
 	g.cfg.Store.View(func(v *cluster.View) {
-		if kind == strings.ToLower(cluster.KindIngress.String()) {
-			has = cluster.Ingresses.Get(v, key) != nil
-		} else {
-			has = cluster.HTTPRoutes.Get(v, key) != nil
+		for _, k := range append(cluster.RouteKinds(), cluster.KindIngress) {
+			has = has || strings.EqualFold(word, k.String()) && v.Object(k, key) != nil
 		}
 	})
 	return has

@@ -7,7 +7,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// attachment is a listener that took a route.
+// attachment is a listener that allows a route.
 type attachment struct {
 	listener  *listener
 	hostnames []hostname // that it serves the route for
@@ -17,24 +17,22 @@ type attachment struct {
 // those that have it in common with the listener.
 type hostname struct{ name, by string }
 
-// attach finds the listeners that take a route. The verdicts are one for each parent of ours, with the
-// condition Accepted.
-func (g *gateways) attach(v *cluster.View, r *cluster.Route) (at []attachment, verdicts []ParentVerdict) {
+// parent is a parent of a route that is ours, the listeners that allow the route, and the condition Accepted.
+type parent struct {
+	ref      cluster.ParentRef
+	allow    []attachment
+	accepted cluster.Condition
+}
+
+// attach finds the parents of a route, and the listeners that allow it.
+func (g *gateways) attach(v *cluster.View, r *cluster.Route) (all []parent) {
 	for _, p := range r.Spec.Parents {
-		h := g.parent(&p)
-		if h == nil {
-			continue
+		if h := g.parent(&p); h != nil {
+			at, condition := h.allow(v, r, &p)
+			all = append(all, parent{p, at, condition})
 		}
-		found, condition := h.take(v, r, &p)
-		for _, a := range found {
-			isIt := func(o attachment) bool { return o.listener == a.listener }
-			if !slices.ContainsFunc(at, isIt) {
-				at = append(at, a)
-			}
-		}
-		verdicts = append(verdicts, ParentVerdict{p, []cluster.Condition{condition}})
 	}
-	return at, verdicts
+	return all
 }
 
 // parent returns the Gateway or ListenerSet that a reference leads to, if it is ours.
@@ -50,8 +48,8 @@ func (g *gateways) parent(p *cluster.ParentRef) *holder {
 	return nil
 }
 
-// take returns the listeners that take a route, and the condition Accepted.
-func (h *holder) take(v *cluster.View, r *cluster.Route, p *cluster.ParentRef) (at []attachment, c cluster.Condition) {
+// allow returns the listeners that allow a route, and the condition Accepted.
+func (h *holder) allow(v *cluster.View, r *cluster.Route, p *cluster.ParentRef) (at []attachment, c cluster.Condition) {
 	// The furthest that any listener got says why none took it.
 	c = no(accepted, "NoMatchingParent", "there is no listener"+sectionText(p))
 	allowed := false
@@ -61,7 +59,7 @@ func (h *holder) take(v *cluster.View, r *cluster.Route, p *cluster.ParentRef) (
 		}
 		if !l.allows(v, r) {
 			if !allowed {
-				message := fmt.Sprintf("no listener%s allows HTTPRoutes of namespace %s", sectionText(p), r.Namespace)
+				message := fmt.Sprintf("no listener%s allows %ss of namespace %s", sectionText(p), r.Kind, r.Namespace)
 				c = no(accepted, "NotAllowedByListeners", message)
 			}
 			continue
@@ -95,7 +93,7 @@ func sectionText(p *cluster.ParentRef) (text string) {
 // allows reports whether a listener allows a route to attach (AllowedRoutes).
 func (l *listener) allows(v *cluster.View, r *cluster.Route) bool {
 	namespace := v.Namespace(r.Namespace)
-	return slices.Contains(l.kinds, httpRoute) && namespace != nil &&
+	return slices.Contains(l.kinds, groupKind(r.Kind)) && namespace != nil &&
 		l.spec.Namespaces.Selects(namespace, l.owner.Key.Namespace)
 }
 

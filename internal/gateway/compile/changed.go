@@ -10,10 +10,10 @@ import (
 // A status that is written changes its object, and nothing that is compiled. What follows finds that out, and
 // which verdicts differ.
 
-// sameRoute reports whether an HTTPRoute differs from the one that was compiled in its status alone. The
-// verdict is then one of the new object.
-func (c *Compiler) sameRoute(v *cluster.View, key cluster.Key) bool {
-	was, is := c.routes[key], cluster.HTTPRoutes.Get(v, key)
+// sameRoute reports whether a route differs from the one that was compiled in its status alone. The verdict is
+// then one of the new object.
+func (c *Compiler) sameRoute(v *cluster.View, ref cluster.Ref) bool {
+	was, is := c.routes[ref], cluster.RouteOf(v, ref)
 	if was == nil || is == nil || is.Spec == nil || !slices.Equal(was.from.Hosts, is.Hosts) {
 		return false
 	}

@@ -90,8 +90,8 @@ func byRef(v *Verdicts) map[cluster.Ref]any {
 	for key, verdict := range v.Sets {
 		made[cluster.Ref{Kind: cluster.KindListenerSet, Key: key}] = verdict
 	}
-	for key, verdict := range v.Routes {
-		made[cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}] = verdict
+	for ref, verdict := range v.Routes {
+		made[ref] = verdict
 	}
 	for key, verdict := range v.Ingresses {
 		made[cluster.Ref{Kind: cluster.KindIngress, Key: key}] = verdict
@@ -105,8 +105,9 @@ func (w *world) writeStatus(tx *cluster.Tx) {
 		Condition: cluster.Condition{Type: "Accepted", Status: w.of("True", "False")}, Generation: int64(w.IntN(9)),
 	}
 	k := []cluster.Kind{
-		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindIngress,
-	}[w.IntN(5)]
+		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindGRPCRoute,
+		cluster.KindIngress,
+	}[w.IntN(6)]
 	for o := range tx.Objects(k) {
 		o = withStatus(o, condition)
 		if f, ok := o.(*cluster.Frontend); ok && f.Gateway != nil {

@@ -5,7 +5,9 @@
 //	                 pool.go:     the addresses of Gateways
 //	                 certificate.go: the certificates of listeners and Ingresses
 //	                 attach.go:   which listeners take a route, for which hostnames
-//	                 rule.go:     the rules of an HTTPRoute
+//	                 contest.go:  HTTPRoutes and GRPCRoutes that exclude each other
+//	                 route.go:    what becomes of a route
+//	                 rule.go:     its rules
 //	                 ingress.go:  the paths of an Ingress
 //	                 compiler.go: the hosts, of all routes that have a hostname; what changed
 //	                 upstream.go: the endpoints of the Service ports that rules refer to
@@ -19,7 +21,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
@@ -57,10 +58,11 @@ type ServicePort struct {
 type Compiler struct {
 	cfg       Config
 	gateways  gateways
-	routes    map[cluster.Key]*route   // HTTPRoutes with a parent of ours
+	routes    map[cluster.Ref]*route   // with a parent of ours
 	ingresses map[cluster.Key]*ingress // that are ours
 	// foreign are the routes that refer to objects in other namespaces, by namespace.
-	foreign      map[string]map[cluster.Key]struct{}
+	foreign      map[string]map[cluster.Ref]struct{}
+	contests     contests
 	upstreams    upstreams
 	certificates certificates
 	// attached is how many routes a listener took, and parts what each host is made of.
@@ -80,15 +82,6 @@ type place struct{ listener, hostname string }
 
 // ingresses is the name of the listener of Ingresses.
 const ingresses = "Ingress"
-
-// route is what an HTTPRoute is compiled into.
-type route struct {
-	from *cluster.Route
-	*rules
-	at       []attachment
-	verdicts []ParentVerdict
-	age      cluster.Age
-}
 
 // part is what an object has of a host.
 type part struct {
@@ -111,8 +104,8 @@ type host struct {
 func NewCompiler(cfg Config) *Compiler {
 	cfg.IngressPort, cfg.IngressTLSPort = cmp.Or(cfg.IngressPort, 80), cmp.Or(cfg.IngressTLSPort, 443)
 	return &Compiler{
-		cfg: cfg, routes: make(map[cluster.Key]*route), ingresses: make(map[cluster.Key]*ingress),
-		foreign: make(map[string]map[cluster.Key]struct{}), attached: make(map[string]int32),
+		cfg: cfg, routes: make(map[cluster.Ref]*route), ingresses: make(map[cluster.Key]*ingress),
+		foreign: make(map[string]map[cluster.Ref]struct{}), contests: make(contests), attached: make(map[string]int32),
 		parts: make(map[place][]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
 		upstreams: upstreams{set: cfg.Endpoints, services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
@@ -121,9 +114,10 @@ func NewCompiler(cfg Config) *Compiler {
 
 // dirty is what must be compiled again.
 type dirty struct {
-	routes, ingresses map[cluster.Key]struct{}
-	places            map[place]struct{}
-	listeners         map[string]struct{}
+	routes    map[cluster.Ref]struct{}
+	ingresses map[cluster.Key]struct{}
+	places    map[place]struct{}
+	listeners map[string]struct{}
 	// serverNames are hosts of Ingresses whose certificate may be another one.
 	serverNames map[string]struct{}
 	// verdicts are the objects of Output.Changed.
@@ -146,11 +140,14 @@ type Output struct {
 func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	c.upstreams.begin(v, changes.Everything, c.cfg.Node)
 	d := &dirty{
-		make(map[cluster.Key]struct{}), make(map[cluster.Key]struct{}),
+		make(map[cluster.Ref]struct{}), make(map[cluster.Key]struct{}),
 		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}), make(map[cluster.Ref]struct{}),
 	}
 	if changes.Everything {
-		addKeys(d.routes, maps.Keys(c.routes), cluster.HTTPRoutes.All(v))
+		for ref := range c.routes {
+			d.routes[ref] = struct{}{}
+		}
+		d.insertRoutes(cluster.Routes(v))
 		addKeys(d.ingresses, maps.Keys(c.ingresses), cluster.Ingresses.All(v))
 		c.certificates.forget(v)
 		for _, k := range []cluster.Kind{cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet} {
@@ -162,9 +159,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	} else {
 		c.affected(v, changes, d)
 	}
-	for key := range d.routes {
-		c.putRoute(v, key, d)
-	}
+	c.putRoutes(v, d)
 	for key := range d.ingresses {
 		c.putIngress(v, key, d)
 	}
@@ -184,6 +179,13 @@ func (c *Compiler) newTable() *table.Table {
 	return table.New(ports)
 }
 
+// insertRoutes has routes be compiled again.
+func (d *dirty) insertRoutes(all iter.Seq[*cluster.Route]) {
+	for r := range all {
+		d.routes[r.Ref()] = struct{}{}
+	}
+}
+
 // addKeys adds keys, and those of objects.
 func addKeys[T cluster.Object](to map[cluster.Key]struct{}, keys iter.Seq[cluster.Key], objects iter.Seq[T]) {
 	for key := range keys {
@@ -200,9 +202,9 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 	listeners := false
 	for ref := range changes.Objects {
 		switch ref.Kind {
-		case cluster.KindHTTPRoute:
-			if d.verdicts[ref] = struct{}{}; !c.sameRoute(v, ref.Key) {
-				d.routes[ref.Key] = struct{}{}
+		case cluster.KindHTTPRoute, cluster.KindGRPCRoute, cluster.KindTLSRoute, cluster.KindTCPRoute, cluster.KindUDPRoute:
+			if d.verdicts[ref] = struct{}{}; !c.sameRoute(v, ref) {
+				d.routes[ref] = struct{}{}
 			}
 		case cluster.KindIngress:
 			if d.verdicts[ref] = struct{}{}; !c.sameIngress(v, ref.Key) {
@@ -218,7 +220,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 				continue // but its endpoints
 			}
 			of := cluster.ObjectRef{Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name}
-			addKeys(d.routes, none, slices.Values(cluster.RoutesByBackend.Get(v, of)))
+			d.insertRoutes(cluster.RoutesByBackend.Get(v, of))
 			addKeys(d.ingresses, none, slices.Values(cluster.IngressesByService.Get(v, ref.Key)))
 		case cluster.KindReferenceGrant:
 			maps.Copy(d.routes, c.foreign[ref.Key.Namespace])
@@ -227,9 +229,9 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 			c.secretChanged(v, ref, d)
 		case cluster.KindNamespace: // its labels
 			listeners = true
-			for r := range cluster.HTTPRoutes.All(v) {
+			for r := range cluster.Routes(v) {
 				if r.Namespace == ref.Key.Name {
-					d.routes[r.Key] = struct{}{}
+					d.routes[r.Ref()] = struct{}{}
 				}
 			}
 		}
@@ -260,7 +262,7 @@ func (c *Compiler) replaceGateways(v *cluster.View, d *dirty) {
 		of := cluster.ObjectRef{
 			Group: gatewayGroup, Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name,
 		}
-		addKeys(d.routes, func(func(cluster.Key) bool) {}, slices.Values(cluster.RoutesByParent.Get(v, of)))
+		d.insertRoutes(cluster.RoutesByParent.Get(v, of))
 		for _, h := range []*holder{before, after} {
 			if h != nil {
 				for _, l := range h.listeners {
@@ -270,92 +272,6 @@ func (c *Compiler) replaceGateways(v *cluster.View, d *dirty) {
 		}
 	}
 	c.certifyAll(v, d)
-}
-
-// putRoute replaces what an HTTPRoute was compiled into.
-func (c *Compiler) putRoute(v *cluster.View, key cluster.Key, d *dirty) {
-	d.verdicts[cluster.Ref{Kind: cluster.KindHTTPRoute, Key: key}] = struct{}{}
-	was := c.routes[key]
-	defer func() { d.attached(was, c.routes[key]) }()
-	if was != nil {
-		for _, a := range was.at {
-			c.attached[a.listener.name()]--
-			for _, h := range a.hostnames {
-				c.takePart(place{a.listener.name(), h.name}, was.from.Ref(), d)
-			}
-		}
-		for _, namespace := range was.foreign {
-			delete(c.foreign[namespace], key)
-		}
-		c.upstreams.release(was.routes)
-		delete(c.routes, key)
-	}
-	r := cluster.HTTPRoutes.Get(v, key)
-	if r == nil || r.Spec == nil {
-		return
-	}
-	made := c.compileRoute(v, r)
-	if made == nil {
-		return
-	}
-	c.routes[key] = made
-	c.upstreams.use(v, made.routes)
-	for _, a := range made.at {
-		c.attached[a.listener.name()]++
-		for _, h := range a.hostnames {
-			c.putPart(place{a.listener.name(), h.name}, part{of: r.Ref(), by: h.by, age: made.age, routes: made.routes}, d)
-		}
-	}
-	for _, namespace := range made.foreign {
-		if c.foreign[namespace] == nil {
-			c.foreign[namespace] = make(map[cluster.Key]struct{})
-		}
-		c.foreign[namespace][key] = struct{}{}
-	}
-}
-
-// compileRoute compiles an HTTPRoute; nil if it has no parent of ours.
-func (c *Compiler) compileRoute(v *cluster.View, r *cluster.Route) *route {
-	made := &route{from: r, age: r.Spec.Age}
-	made.at, made.verdicts = c.gateways.attach(v, r)
-	if len(made.verdicts) == 0 {
-		return nil
-	}
-	made.rules = compileRules(v, r)
-	refs := yes(resolvedRefs, "ResolvedRefs", "")
-	if made.unresolved != nil {
-		refs = *made.unresolved
-	}
-	for i := range made.verdicts {
-		of := &made.verdicts[i]
-		of.Conditions = append(of.Conditions, refs)
-	}
-	if len(made.dropped) > 0 {
-		made.drop(len(made.dropped) == len(r.Spec.Rules))
-	}
-	return made
-}
-
-// drop says in the verdicts which rules are dropped. If they are all, no listener takes the route.
-func (r *route) drop(all bool) {
-	var texts []string
-	for _, d := range r.dropped {
-		texts = append(texts, fmt.Sprintf("rule %d: %s", d.index, d.message))
-	}
-	message := strings.Join(texts, "; ")
-	if all {
-		r.at = nil
-	}
-	for i := range r.verdicts {
-		of := &r.verdicts[i]
-		switch {
-		case of.Conditions[0].Status != "True": // which says why
-		case all:
-			of.Conditions[0] = no(accepted, r.dropped[0].reason, message)
-		default:
-			of.Conditions = append(of.Conditions, yes(partiallyInvalid, r.dropped[0].reason, "Dropped Rule: "+message))
-		}
-	}
 }
 
 // putIngress replaces what an Ingress was compiled into.
@@ -449,15 +365,22 @@ func newHost(hostname string, parts []part) *host {
 		return cmp.Or(specificity(a.by, b.by), a.age.Compare(b.age), alphabetical(a.of.Key, b.of.Key))
 	})
 	var groups [][]table.Route
-	var rest []table.Route
+	var late, rest []table.Route
 	owners := make(map[*table.Rule]cluster.Ref)
 	for i, p := range parts {
 		if i == 0 || p.by != parts[i-1].by {
 			groups = append(groups, nil)
 		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], p.routes...)
 		for _, r := range p.routes {
 			owners[r.Rule] = p.of
+			if r.AnyService {
+				late = append(late, r)
+			} else {
+				groups[len(groups)-1] = append(groups[len(groups)-1], r)
+			}
+		}
+		if last := i == len(parts)-1 || parts[i+1].by != p.by; last && late != nil {
+			groups, late = append(groups, late), nil
 		}
 		if p.rest != nil {
 			rest = append(rest, table.Route{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: p.rest})

@@ -197,7 +197,8 @@ func TestHostsShared(t *testing.T) {
 	})
 	route := func(i int, path string) *cluster.Route {
 		return &cluster.Route{
-			Key: cluster.Key{Namespace: "a", Name: fmt.Sprint("r", i)}, Hosts: []string{fmt.Sprintf("h%d.test", i)},
+			Kind: cluster.KindHTTPRoute,
+			Key:  cluster.Key{Namespace: "a", Name: fmt.Sprint("r", i)}, Hosts: []string{fmt.Sprintf("h%d.test", i)},
 			Spec: &cluster.RouteSpec{
 				Parents: []cluster.ParentRef{{
 					ObjectRef: cluster.ObjectRef{Group: gatewayGroup, Kind: "Gateway", Namespace: "a", Name: "g"},

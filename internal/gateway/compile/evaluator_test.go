@@ -57,7 +57,7 @@ func TestEvaluator(t *testing.T) {
 		}
 	}
 	t.Logf("answers: %v", seen)
-	for _, kind := range []string{"404", "httproute", "httproute, 500", "ingress", "ingress, 503", "defaultBackend"} {
+	for _, kind := range []string{"404", "httproute", "httproute, 500", "grpcroute", "ingress", "ingress, 503", "defaultBackend"} {
 		if seen[kind]*100 < requests {
 			t.Errorf("%d of %d requests were of kind %s, want 1 %%: %v", seen[kind], requests, kind, seen)
 		}
@@ -104,7 +104,7 @@ func newEvaluator(v *cluster.View, cfg Config) *evaluator {
 	}
 	e.gateways = byAge(cluster.Gateways.All(v), func(g *cluster.Frontend) cluster.Age { return g.Gateway.Age })
 	e.sets = byAge(cluster.ListenerSets.All(v), func(s *cluster.ListenerSet) cluster.Age { return s.Age })
-	e.routes = byAge(cluster.HTTPRoutes.All(v), func(r *cluster.Route) cluster.Age { return r.Spec.Age })
+	e.routes = byAge(cluster.Routes(v), func(r *cluster.Route) cluster.Age { return r.Spec.Age })
 	e.ingresses = byAge(cluster.Ingresses.All(v), func(i *cluster.Frontend) cluster.Age { return i.Ingress.Age })
 	return e
 }
@@ -122,7 +122,7 @@ func byAge[T cluster.Object](all iter.Seq[T], age func(T) cluster.Age) []T {
 		}
 		return cmp.Or(
 			cmp.Compare(x.Created, y.Created), cmp.Compare(x.File, y.File), cmp.Compare(x.Index, y.Index),
-			strings.Compare(a.Ref().Key.String(), b.Ref().Key.String()),
+			strings.Compare(a.Ref().Key.String(), b.Ref().Key.String()), cmp.Compare(a.Ref().Kind, b.Ref().Kind),
 		)
 	})
 }
@@ -349,15 +349,8 @@ func (e *evaluator) byRoutes(l *served, q *query) (found string, hasHost bool) {
 		return hostname
 	}
 	best, all := "", []candidate{}
-	for _, r := range e.routes {
-		if !e.attached(l, r) {
-			continue
-		}
-		hostnames := r.Hosts
-		if len(hostnames) == 0 {
-			hostnames = []string{""}
-		}
-		for _, h := range hostnames {
+	for _, r := range e.routesOf(l) {
+		for _, h := range hostnamesOf(r) {
 			if !hasName(h, q.host) {
 				continue
 			}
@@ -373,16 +366,55 @@ func (e *evaluator) byRoutes(l *served, q *query) (found string, hasHost bool) {
 	}
 	// The routes come by age and name, their rules in order, so that the first of equal ones is the one.
 	first := slices.MinFunc(all, precedence)
-	text := fmt.Sprintf("httproute %s rule %d", first.route.Key, first.rule)
+	text := fmt.Sprintf("%s rule %d", first.route.Ref(), first.rule)
 	return text + e.leads(first.route, &first.route.Spec.Rules[first.rule]), true
 }
 
-// attached reports whether a listener takes a route.
+// routesOf returns the routes that a listener serves: of two of different kinds with a hostname in common the older one
+// (GRPCRouteSpec.hostnames).
+func (e *evaluator) routesOf(l *served) (all []*cluster.Route) {
+	for _, r := range e.routes {
+		excluded := slices.ContainsFunc(all, func(o *cluster.Route) bool {
+			if o.Kind == r.Kind {
+				return false
+			}
+			for _, a := range hostnamesOf(r) {
+				for _, b := range hostnamesOf(o) {
+					if overlap(a, b) && overlap(a, l.spec.Hostname) && overlap(b, l.spec.Hostname) {
+						return true
+					}
+				}
+			}
+			return false
+		})
+		if !excluded && e.attached(l, r) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// hostnamesOf returns those of a route; one for all names without any.
+func hostnamesOf(r *cluster.Route) []string {
+	if len(r.Hosts) == 0 {
+		return []string{""}
+	}
+	return r.Hosts
+}
+
+// overlap reports whether a name has both hostnames.
+func overlap(a, b string) bool {
+	sample := func(hostname string) string { return strings.Replace(hostname, "*", "q", 1) }
+	return hasName(a, sample(b)) || hasName(b, sample(a))
+}
+
+// attached reports whether a listener takes a route: one whose hostnames have one in common with it.
 func (e *evaluator) attached(l *served, r *cluster.Route) bool {
 	kinds := l.spec.Kinds
 	takes := len(kinds) == 0 ||
-		slices.Contains(kinds, cluster.GroupKind{Group: "gateway.networking.k8s.io", Kind: "HTTPRoute"})
-	if !takes || !e.selects(&l.spec.Namespaces, r.Namespace, l.of.Namespace) {
+		slices.Contains(kinds, cluster.GroupKind{Group: "gateway.networking.k8s.io", Kind: r.Kind.String()})
+	common := slices.ContainsFunc(hostnamesOf(r), func(h string) bool { return overlap(h, l.spec.Hostname) })
+	if !takes || !common || !e.selects(&l.spec.Namespaces, r.Namespace, l.of.Namespace) {
 		return false
 	}
 	return slices.ContainsFunc(r.Spec.Parents, func(p cluster.ParentRef) bool {
@@ -418,7 +450,7 @@ func valid(rule *cluster.RouteRule) bool {
 	}
 	for i := range rule.Matches {
 		m := &rule.Matches[i]
-		if !compiles(m.Path.Type == "RegularExpression", m.Path.Value) {
+		if !compiles(m.Path.Type == "RegularExpression", m.Path.Value) || !compiles(m.RPC.Regex, m.RPC.Service) {
 			return false
 		}
 		for _, v := range append(distinct(m.Headers, strings.ToLower), distinct(m.Query, same)...) {
@@ -462,7 +494,7 @@ func distinct(all []cluster.ValueMatch, form func(string) string) (made []cluste
 
 // meets reports whether a request meets all conditions of a match.
 func meets(m *cluster.RouteMatch, q *query) bool {
-	if !hasPath(string(m.Path.Type), m.Path.Value, q.path) || m.Method != "" && m.Method != q.method {
+	if !hasRPC(&m.RPC, q.path) || m.Path.Type != "" && !hasPath(string(m.Path.Type), m.Path.Value, q.path) || m.Method != "" && m.Method != q.method {
 		return false
 	}
 	for _, c := range distinct(m.Headers, strings.ToLower) {
@@ -497,6 +529,21 @@ func equals(c cluster.ValueMatch, text string) bool {
 		return regexp.MustCompile(`^(?:` + c.Value + `)$`).MatchString(text)
 	}
 	return c.Value == text
+}
+
+// hasRPC reports whether a path is that of the service and the method.
+func hasRPC(m *cluster.RPCMatch, path string) bool {
+	parts := strings.Split(path, "/")
+	is := func(want, got string) bool {
+		return want == "" || got == want || m.Regex && regexp.MustCompile("^(?:"+want+")$").MatchString(got)
+	}
+	switch {
+	case m.Service == "" && m.Method == "":
+		return true
+	case m.Method == "" && !m.Regex: // decision: whatever follows it
+		return parts[1] == m.Service
+	}
+	return len(parts) == 3 && parts[1] != "" && parts[2] != "" && is(m.Service, parts[1]) && is(m.Method, parts[2])
 }
 
 // hasPath reports whether a path matches.
@@ -537,6 +584,9 @@ func precedence(a, b candidate) int {
 	); of != 0 {
 		return of
 	}
+	if of := by(rankOfRPC); of != 0 {
+		return of
+	}
 	if a.match.Path.Type == "RegularExpression" { // decision: the longer one, then the first by text
 		x, y := a.match.Path.Value, b.match.Path.Value
 		if of := cmp.Or(cmp.Compare(len(y), len(x)), cmp.Compare(x, y)); of != 0 {
@@ -550,6 +600,22 @@ func precedence(a, b candidate) int {
 		by(func(c candidate) int { return len(distinct(c.match.Headers, strings.ToLower)) }),
 		by(func(c candidate) int { return len(distinct(c.match.Query, same)) }),
 	)
+}
+
+// rankOfRPC ranks a match of a GRPCRoute (decision: expressions come behind a method of a service, and before a service).
+func rankOfRPC(c candidate) int {
+	m := &c.match.RPC
+	switch {
+	case m.Service == "" && m.Method == "":
+		return 0
+	case m.Service == "":
+		return 1
+	case m.Regex:
+		return 3
+	case m.Method == "":
+		return 2
+	}
+	return 4
 }
 
 // leads returns where a rule leads.
@@ -580,7 +646,7 @@ func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 	}
 	granted := b.Namespace == r.Namespace || slices.ContainsFunc(e.grants, func(g *cluster.ReferenceGrant) bool {
 		from := slices.ContainsFunc(g.From, func(f cluster.GrantFrom) bool {
-			return f.Group == "gateway.networking.k8s.io" && f.Kind == "HTTPRoute" && f.Namespace == r.Namespace
+			return f.Group == "gateway.networking.k8s.io" && f.Kind == r.Kind.String() && f.Namespace == r.Namespace
 		})
 		to := slices.ContainsFunc(g.To, func(t cluster.GrantTo) bool {
 			return t.Group == "" && t.Kind == "Service" && (t.Name == "" || t.Name == b.Name)
@@ -593,6 +659,12 @@ func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 	port, protocol := e.port(b.Namespace, b.Name, func(p cluster.Port) bool { return p.Number == b.Port })
 	if slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, protocol) {
 		return ""
+	}
+	if r.Kind == cluster.KindGRPCRoute && port != "" {
+		if protocol == "kubernetes.io/ws" {
+			return ""
+		}
+		return strings.TrimSuffix(port, "/h2c") + "/h2c"
 	}
 	return port
 }

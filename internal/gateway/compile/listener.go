@@ -15,7 +15,10 @@ import (
 // gatewayGroup is the API group of Gateway API.
 const gatewayGroup = "gateway.networking.k8s.io"
 
-var httpRoute = cluster.GroupKind{Group: gatewayGroup, Kind: "HTTPRoute"}
+// groupKind returns a kind of Gateway API.
+func groupKind(k cluster.Kind) cluster.GroupKind {
+	return cluster.GroupKind{Group: gatewayGroup, Kind: k.String()}
+}
 
 // listener is a listener of a Gateway or ListenerSet.
 type listener struct {
@@ -150,7 +153,7 @@ func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
 // judge sets the listener's kinds, and its conditions but for Conflicted and what is known of certificates.
 func (l *listener) judge() {
 	acceptance, refs := yes(accepted, "Accepted", ""), yes(resolvedRefs, "ResolvedRefs", "")
-	l.kinds = []cluster.GroupKind{httpRoute}
+	l.kinds = []cluster.GroupKind{groupKind(cluster.KindHTTPRoute), groupKind(cluster.KindGRPCRoute)}
 	switch {
 	case l.unsupported():
 		acceptance = no(accepted, "UnsupportedProtocol", fmt.Sprintf("protocol %s is not supported", l.spec.Protocol))

@@ -12,7 +12,7 @@ import (
 	"portolan.dev/portolan/internal/gateway/table"
 )
 
-// rules is what the rules of an HTTPRoute are compiled into.
+// rules is what the rules of a route are compiled into.
 type rules struct {
 	routes []table.Route
 	// dropped are rules that are not served.
@@ -82,7 +82,7 @@ func (r *ruler) compile(rule *table.Rule, from *cluster.RouteRule) (routes []tab
 		rule.Status, rule.Reason = 500, unknownFilter
 	}
 	for i := range from.Matches {
-		m, err := match(&from.Matches[i])
+		m, err := r.match(&from.Matches[i])
 		if err != nil {
 			return nil, err
 		}
@@ -119,6 +119,14 @@ var pathKinds = map[cluster.PathType]table.PathKind{
 }
 
 // match compiles a match.
+func (r *ruler) match(from *cluster.RouteMatch) (table.Match, error) {
+	if r.route.Kind == cluster.KindGRPCRoute {
+		return rpcMatch(from)
+	}
+	return match(from)
+}
+
+// match compiles a match of an HTTPRoute.
 func match(from *cluster.RouteMatch) (m table.Match, err error) {
 	kind, ok := pathKinds[from.Path.Type]
 	if !ok {
@@ -297,9 +305,9 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	}
 	if key.Namespace != r.route.Namespace {
 		r.rules.foreign = append(r.rules.foreign, key.Namespace)
-		if !granted(r.view, httpRoute, r.route.Namespace, &ref.ObjectRef) {
-			const message = "no ReferenceGrant in namespace %s allows HTTPRoutes of namespace %s to refer to Service %s"
-			return fail("RefNotPermitted", message, key.Namespace, r.route.Namespace, key.Name)
+		if !granted(r.view, groupKind(r.route.Kind), r.route.Namespace, &ref.ObjectRef) {
+			const message = "no ReferenceGrant in namespace %s allows %ss of namespace %s to refer to Service %s"
+			return fail("RefNotPermitted", message, key.Namespace, r.route.Kind, r.route.Namespace, key.Name)
 		}
 	}
 	s := r.view.Service(key)
@@ -314,10 +322,14 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 		return fail("BackendNotFound", "the backend Service %s has no port in the route", key)
 	case i < 0:
 		return fail("BackendNotFound", "Service %s has no TCP port %d", key, ref.Port)
-	case !spoken(s, i):
+	case !spoken(s, i) || r.route.Kind == cluster.KindGRPCRoute && appProtocol(s, i) == "kubernetes.io/ws":
 		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, appProtocol(s, i))
 	}
-	return newUpstream(s, i), nil
+	up = newUpstream(s, i)
+	if r.route.Kind == cluster.KindGRPCRoute {
+		up.Protocol = table.H2C // gRPC needs it
+	}
+	return up, nil
 }
 
 // newUpstream returns a port of a Service.

@@ -15,7 +15,7 @@ type Verdicts struct {
 	Classes   map[cluster.Key]ClassVerdict
 	Gateways  map[cluster.Key]*GatewayVerdict
 	Sets      map[cluster.Key]*GatewayVerdict // of ListenerSets
-	Routes    map[cluster.Key][]ParentVerdict // of HTTPRoutes
+	Routes    map[cluster.Ref][]ParentVerdict
 	Ingresses map[cluster.Key]IngressVerdict
 	Shadows   []Shadow // in order
 }
@@ -106,9 +106,9 @@ func (c *Compiler) Gateway(ref cluster.Ref) *GatewayVerdict {
 	return verdict
 }
 
-// Route returns what is said of an HTTPRoute; nil if no parent is ours.
-func (c *Compiler) Route(key cluster.Key) []ParentVerdict {
-	if r := c.routes[key]; r != nil {
+// Route returns what is said of a route; nil if no parent is ours.
+func (c *Compiler) Route(ref cluster.Ref) []ParentVerdict {
+	if r := c.routes[ref]; r != nil {
 		return r.verdicts
 	}
 	return nil
@@ -129,7 +129,7 @@ func (c *Compiler) Ingress(key cluster.Key) (verdict IngressVerdict, ok bool) {
 func (c *Compiler) Verdicts() *Verdicts {
 	made := &Verdicts{
 		Classes: c.gateways.classes, Gateways: make(map[cluster.Key]*GatewayVerdict),
-		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Key][]ParentVerdict),
+		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Ref][]ParentVerdict),
 		Ingresses: make(map[cluster.Key]IngressVerdict),
 	}
 	for ref := range c.gateways.holders {
@@ -139,8 +139,8 @@ func (c *Compiler) Verdicts() *Verdicts {
 		}
 		of[ref.Key] = c.Gateway(ref)
 	}
-	for key, r := range c.routes {
-		made.Routes[key] = r.verdicts
+	for ref, r := range c.routes {
+		made.Routes[ref] = r.verdicts
 	}
 	for key := range c.ingresses {
 		made.Ingresses[key], _ = c.Ingress(key)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -353,13 +354,38 @@ func (w *world) route() *cluster.Route {
 	if w.one(2) {
 		spec.Statuses = []cluster.ParentStatus{{Parent: spec.Parents[0], Controller: w.of("a", "b")}}
 	}
-	r := &cluster.Route{Key: w.key("r1", "r2", "r3", "r4", "r5"), Spec: spec}
+	r := &cluster.Route{Kind: cluster.KindHTTPRoute, Key: w.key("r1", "r2", "r3", "r4", "r5"), Spec: spec}
+	if w.one(4) {
+		w.makeRPC(r)
+	}
 	for w.one(3) {
 		if h := w.hostname(); h != "" {
 			r.Hosts = append(r.Hosts, h)
 		}
 	}
 	return r
+}
+
+// makeRPC makes a route a GRPCRoute.
+func (w *world) makeRPC(r *cluster.Route) {
+	r.Kind = cluster.KindGRPCRoute
+	for i := range r.Spec.Rules {
+		rule := &r.Spec.Rules[i]
+		rule.Request, rule.BackendRequest = cluster.Timeout{}, cluster.Timeout{}
+		ofHTTP := func(f cluster.Filter) bool {
+			return f.Type == cluster.URLRewrite || f.Type == cluster.RequestRedirect || f.Type == cluster.CORSFilter
+		}
+		rule.Filters = slices.DeleteFunc(rule.Filters, ofHTTP)
+		for k := range rule.Backends {
+			rule.Backends[k].Filters = slices.DeleteFunc(rule.Backends[k].Filters, ofHTTP)
+		}
+		for k := range rule.Matches {
+			rule.Matches[k] = cluster.RouteMatch{Headers: rule.Matches[k].Headers, RPC: []cluster.RPCMatch{
+				{}, {Service: "a"}, {Service: "a", Method: "b"}, {Method: "b"}, {Service: "b"}, {Regex: true, Service: "[ab]"},
+				{Regex: true, Service: "("},
+			}[w.IntN(7)]}
+		}
+	}
 }
 
 func (w *world) rule() cluster.RouteRule {

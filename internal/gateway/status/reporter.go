@@ -86,9 +86,9 @@ func Results() []Result { return []Result{Written, Unneeded, Failed} }
 
 // Kinds lists the kinds whose statuses are written.
 func Kinds() []cluster.Kind {
-	return []cluster.Kind{
-		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindIngress, cluster.KindHTTPRoute,
-	}
+	return append([]cluster.Kind{
+		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindIngress,
+	}, cluster.RouteKinds()...)
 }
 
 // Reporter writes statuses.
@@ -139,8 +139,8 @@ func (r *Reporter) Look(v *cluster.View, c *compile.Compiler, changed map[cluste
 			}
 		case cluster.KindGateway, cluster.KindListenerSet:
 			s.gateway = c.Gateway(ref)
-		case cluster.KindHTTPRoute:
-			s.parents = c.Route(ref.Key)
+		case cluster.KindHTTPRoute, cluster.KindGRPCRoute, cluster.KindTLSRoute, cluster.KindTCPRoute, cluster.KindUDPRoute:
+			s.parents = c.Route(ref)
 		case cluster.KindIngress:
 			if verdict, ok := c.Ingress(ref.Key); ok {
 				s.ingress = &verdict
@@ -161,7 +161,7 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 	for i := range b.subjects {
 		if s := &b.subjects[i]; s.object == nil {
 			delete(r.known, s.ref)
-		} else if s.ref.Kind != cluster.KindHTTPRoute {
+		} else if !slices.Contains(cluster.RouteKinds(), s.ref.Kind) {
 			r.known[s.ref] = *s
 		}
 	}

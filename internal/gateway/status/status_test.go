@@ -49,7 +49,7 @@ func TestStatuses(t *testing.T) {
 		"a Gateway": {
 			[]cluster.Object{gateway("g", "ours", 3, "http:80"), route("a", "r", 1, "g"), route("b", "r", 1, "g")},
 			of(cluster.KindGateway, "g"),
-			[]string{good + "3, Programmed=True Programmed 3", "[{IPAddress 192.0.2.1}], 0 sets", "http: HTTPRoute, 2 routes, " + served(3)},
+			[]string{good + "3, Programmed=True Programmed 3", "[{IPAddress 192.0.2.1}], 0 sets", "http: HTTPRoute GRPCRoute, 2 routes, " + served(3)},
 		},
 		"a Gateway of another class": {
 			[]cluster.Object{gateway("g", "other", 3, "http:80")}, of(cluster.KindGateway, "g"), []string{"", "[], 0 sets"},
@@ -58,27 +58,27 @@ func TestStatuses(t *testing.T) {
 			[]cluster.Object{gateway("g", "ours", 3, "http:80", "http:80")}, of(cluster.KindGateway, "g"),
 			[]string{
 				bad + "ListenersNotValid 3, Programmed=False Invalid 3", "[{IPAddress 192.0.2.1}], 0 sets",
-				"http: HTTPRoute, 0 routes, " + bad + "HostnameConflict 3, ResolvedRefs=True ResolvedRefs 3, " +
+				"http: HTTPRoute GRPCRoute, 0 routes, " + bad + "HostnameConflict 3, ResolvedRefs=True ResolvedRefs 3, " +
 					"Conflicted=True HostnameConflict 3, Programmed=False HostnameConflict 3",
-				"http: HTTPRoute, 0 routes, " + bad + "HostnameConflict 3, ResolvedRefs=True ResolvedRefs 3, " +
+				"http: HTTPRoute GRPCRoute, 0 routes, " + bad + "HostnameConflict 3, ResolvedRefs=True ResolvedRefs 3, " +
 					"Conflicted=True HostnameConflict 3, Programmed=False HostnameConflict 3",
 			},
 		},
 		"a ListenerSet": {
 			[]cluster.Object{gateway("g", "ours", 3, "http:80"), set}, set.Ref(),
-			[]string{good + "5, Programmed=True Programmed 5", "more: HTTPRoute, 0 routes, " + served(5)},
+			[]string{good + "5, Programmed=True Programmed 5", "more: HTTPRoute GRPCRoute, 0 routes, " + served(5)},
 		},
 		"a Gateway with a ListenerSet": {
 			[]cluster.Object{gateway("g", "ours", 3, "http:80"), set}, of(cluster.KindGateway, "g"),
 			[]string{
-				good + "3, Programmed=True Programmed 3", "[{IPAddress 192.0.2.1}], 1 sets", "http: HTTPRoute, 0 routes, " + served(3),
+				good + "3, Programmed=True Programmed 3", "[{IPAddress 192.0.2.1}], 1 sets", "http: HTTPRoute GRPCRoute, 0 routes, " + served(3),
 			},
 		},
 		"a ListenerSet without a valid listener": {
 			[]cluster.Object{gateway("g", "ours", 3, "http:80"), &taken}, taken.Ref(),
 			[]string{
 				bad + "ListenersNotValid 5, Programmed=False ListenersNotValid 5",
-				"http: HTTPRoute, 0 routes, " + bad + "HostnameConflict 5, ResolvedRefs=True ResolvedRefs 5, " +
+				"http: HTTPRoute GRPCRoute, 0 routes, " + bad + "HostnameConflict 5, ResolvedRefs=True ResolvedRefs 5, " +
 					"Conflicted=True HostnameConflict 5, Programmed=False HostnameConflict 5",
 			},
 		},
@@ -86,7 +86,7 @@ func TestStatuses(t *testing.T) {
 			[]cluster.Object{gateway("g", "ours", 3, "http:80"), &refused}, refused.Ref(),
 			[]string{
 				bad + "NotAllowed 5, Programmed=False NotAllowed 5",
-				"more: HTTPRoute, 0 routes, Accepted=True Accepted 5, ResolvedRefs=True ResolvedRefs 5, " +
+				"more: HTTPRoute GRPCRoute, 0 routes, Accepted=True Accepted 5, ResolvedRefs=True ResolvedRefs 5, " +
 					"Conflicted=False NoConflicts 5, Programmed=False Invalid 5",
 			},
 		},

@@ -271,7 +271,7 @@ func route(namespace, name string, generation int64, gateways ...string) *cluste
 	for _, g := range gateways {
 		spec.Parents = append(spec.Parents, parent(g))
 	}
-	return &cluster.Route{Key: cluster.Key{Namespace: namespace, Name: name}, Spec: spec}
+	return &cluster.Route{Kind: cluster.KindHTTPRoute, Key: cluster.Key{Namespace: namespace, Name: name}, Spec: spec}
 }
 
 // ingress returns an Ingress with a backend.

@@ -132,6 +132,9 @@ type Match struct {
 	Path string
 	// Whole matches whole paths, see CompileWhole; nil unless Kind is Expression.
 	Whole *regexp.Regexp
+	// AnyService: it is one of gRPC for the methods of all services, and comes after those for one
+	// (GRPCRouteRule.matches).
+	AnyService bool
 	// Method is empty for all.
 	Method string
 	// Headers have canonical names, Query exact ones; each name once.

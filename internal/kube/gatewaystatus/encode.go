@@ -27,11 +27,7 @@ func (w *Writer) fields(was object.API, text []byte, is cluster.Object) (map[str
 	case *cluster.ListenerSet:
 		return map[string]any{"conditions": conditions(o.Conditions), "listeners": listeners(o.ListenerStatuses)}, nil
 	case *cluster.Route:
-		route, ok := was.(*gatewayv1.HTTPRoute)
-		if !ok {
-			return nil, fmt.Errorf("%T is not an HTTPRoute", was)
-		}
-		parents, err := w.parents(route, text, o.Spec)
+		parents, err := w.parents(was, text, o.Spec)
 		return map[string]any{"parents": parents}, err
 	case *cluster.Frontend:
 		if o.Ingress != nil {
@@ -92,7 +88,11 @@ func balancers(all []cluster.LoadBalancerIngress) []networkingv1.IngressLoadBala
 
 // parents returns the parents of a route's status: those of other controllers as they are in the text, then ours, with
 // the parentRefs as the spec has them.
-func (w *Writer) parents(was *gatewayv1.HTTPRoute, text []byte, is *cluster.RouteSpec) ([]json.RawMessage, error) {
+func (w *Writer) parents(was object.API, text []byte, is *cluster.RouteSpec) ([]json.RawMessage, error) {
+	refs, statuses, err := parentsOf(was)
+	if err != nil {
+		return nil, err
+	}
 	var raw struct {
 		Status struct {
 			Parents []json.RawMessage `json:"parents"`
@@ -102,8 +102,8 @@ func (w *Writer) parents(was *gatewayv1.HTTPRoute, text []byte, is *cluster.Rout
 		return nil, err
 	}
 	made := []json.RawMessage{}
-	for i := range was.Status.Parents {
-		if string(was.Status.Parents[i].ControllerName) != w.controller {
+	for i := range statuses {
+		if string(statuses[i].ControllerName) != w.controller {
 			made = append(made, raw.Status.Parents[i])
 		}
 	}
@@ -118,7 +118,7 @@ func (w *Writer) parents(was *gatewayv1.HTTPRoute, text []byte, is *cluster.Rout
 			return nil, fmt.Errorf("the spec has no parent %+v", s.Parent)
 		}
 		entry, err := json.Marshal(gatewayv1.RouteParentStatus{
-			ParentRef: was.Spec.ParentRefs[n], ControllerName: gatewayv1.GatewayController(w.controller),
+			ParentRef: refs[n], ControllerName: gatewayv1.GatewayController(w.controller),
 			Conditions: conditions(s.Conditions),
 		})
 		if err != nil {
@@ -127,4 +127,21 @@ func (w *Writer) parents(was *gatewayv1.HTTPRoute, text []byte, is *cluster.Rout
 		made = append(made, entry)
 	}
 	return made, nil
+}
+
+// parentsOf returns the parents of a route, and those in its status.
+func parentsOf(route object.API) (refs []gatewayv1.ParentReference, statuses []gatewayv1.RouteParentStatus, err error) {
+	switch r := route.(type) {
+	case *gatewayv1.HTTPRoute:
+		return r.Spec.ParentRefs, r.Status.Parents, nil
+	case *gatewayv1.GRPCRoute:
+		return r.Spec.ParentRefs, r.Status.Parents, nil
+	case *gatewayv1.TLSRoute:
+		return r.Spec.ParentRefs, r.Status.Parents, nil
+	case *gatewayv1.TCPRoute:
+		return r.Spec.ParentRefs, r.Status.Parents, nil
+	case *gatewayv1.UDPRoute:
+		return r.Spec.ParentRefs, r.Status.Parents, nil
+	}
+	return nil, nil, fmt.Errorf("%T is not a route", route)
 }

@@ -21,6 +21,11 @@ func addGateway(s *runtime.Scheme) error {
 		new(gatewayv1.Gateway), new(gatewayv1.GatewayList),
 		new(gatewayv1.ListenerSet), new(gatewayv1.ListenerSetList),
 		new(gatewayv1.HTTPRoute), new(gatewayv1.HTTPRouteList),
+		new(gatewayv1.GRPCRoute), new(gatewayv1.GRPCRouteList),
+		new(gatewayv1.TLSRoute), new(gatewayv1.TLSRouteList),
+		new(gatewayv1.TCPRoute), new(gatewayv1.TCPRouteList),
+		new(gatewayv1.UDPRoute), new(gatewayv1.UDPRouteList),
+		new(gatewayv1.BackendTLSPolicy), new(gatewayv1.BackendTLSPolicyList),
 		new(gatewayv1.ReferenceGrant), new(gatewayv1.ReferenceGrantList),
 	)
 	metav1.AddToGroupVersion(s, version)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -17,71 +16,14 @@ import (
 // HTTPRoute converts an HTTPRoute. Values of enumerations that are not known, and headers that HTTP
 // forbids, make a rule Unknown; other invalid values make the route invalid.
 func HTTPRoute(r *gatewayv1.HTTPRoute) (*cluster.Route, field.ErrorList) {
-	k, errs := key(&r.ObjectMeta, validation.IsDNS1123Subdomain)
-	var e cluster.External
-	for _, name := range r.Spec.Hostnames {
-		addHosts(&e, string(name))
-	}
-	spec := &cluster.RouteSpec{Meta: meta(&r.ObjectMeta)}
-	route := &cluster.Route{Key: k, Hosts: e.Hosts, Spec: spec}
-	for i := range r.Spec.ParentRefs {
-		p, bad := parentRef(&r.Spec.ParentRefs[i], k.Namespace)
-		spec.Parents, errs = append(spec.Parents, p), append(errs, in(bad, "spec", "parentRefs", i)...)
-	}
 	rules := r.Spec.Rules
 	if len(rules) == 0 {
 		rules = make([]gatewayv1.HTTPRouteRule, 1) // the API's default
 	}
-	for i := range rules {
-		c := ruleConverter{namespace: k.Namespace, at: fmt.Sprintf("spec.rules[%d]", i)}
-		bad := c.convert(&rules[i])
-		spec.Rules, errs = append(spec.Rules, c.rule), append(errs, in(bad, "spec", "rules", i)...)
-	}
-	for i := range r.Status.Parents {
-		p := &r.Status.Parents[i]
-		ref, _ := parentRef(&p.ParentRef, k.Namespace) // controllers write it, not users
-		status := cluster.ParentStatus{
-			Parent: ref, Controller: string(p.ControllerName), Conditions: conditions(p.Conditions),
-		}
-		spec.Statuses = append(spec.Statuses, status)
-		at := cluster.Key{Namespace: ref.Namespace, Name: ref.Name}
-		if isGateway(&ref) && isAccepted(status.Conditions) && !slices.Contains(route.Gateways, at) {
-			route.Gateways = append(route.Gateways, at)
-		}
-	}
-	return route, errs
-}
-
-func parentRef(r *gatewayv1.ParentReference, namespace string) (p cluster.ParentRef, errs field.ErrorList) {
-	p.ObjectRef = cluster.ObjectRef{
-		Group: string(or(r.Group, gatewayv1.GroupName)), Kind: string(or(r.Kind, kindGateway)),
-		Namespace: string(or(r.Namespace, gatewayv1.Namespace(namespace))), Name: string(r.Name),
-	}
-	p.Section = string(or(r.SectionName, ""))
-	p.Port, errs = optionalPort(r.Port)
-	return p, errs
-}
-
-// optionalPort converts a field port that may be missing.
-func optionalPort(n *gatewayv1.PortNumber) (uint16, field.ErrorList) {
-	if n == nil {
-		return 0, nil
-	}
-	port, errs := portNumber(*n)
-	return port, in(errs, "port")
-}
-
-// ruleConverter converts a rule of an HTTPRoute.
-type ruleConverter struct {
-	namespace string
-	at        string // the rule's path
-	rule      cluster.RouteRule
-}
-
-// unknown records a value of a field, in the rule.
-func (c *ruleConverter) unknown(value any, place ...any) {
-	path := in(nowhere(field.Invalid(nil, "", "")), place...)[0].Field
-	c.rule.Unknown = append(c.rule.Unknown, cluster.UnknownValue{Field: c.at + "." + path, Value: fmt.Sprint(value)})
+	return newRoute(routeParts{
+		cluster.KindHTTPRoute, &r.ObjectMeta, &r.Spec.CommonRouteSpec, r.Spec.Hostnames, &r.Status.RouteStatus,
+		len(rules), func(c *ruleConverter, i int) field.ErrorList { return c.convert(&rules[i]) },
+	})
 }
 
 func (c *ruleConverter) convert(r *gatewayv1.HTTPRouteRule) (errs field.ErrorList) {
@@ -98,12 +40,8 @@ func (c *ruleConverter) convert(r *gatewayv1.HTTPRouteRule) (errs field.ErrorLis
 	errs = append(errs, bad...)
 	for i := range r.BackendRefs {
 		b := &r.BackendRefs[i]
-		to, bad := c.backend(&b.BackendObjectReference)
-		made := cluster.RouteBackend{BackendRef: to, Weight: or(b.Weight, 1)}
-		if made.Weight < 0 || made.Weight > maxWeight {
-			bad = append(bad, in(nowhere(field.Invalid(nil, made.Weight, "must be between 0 and 1000000")), "weight")...)
-		}
-		errs = append(errs, in(bad, "backendRefs", i)...)
+		made, bad := c.backend(&b.BackendRef, i)
+		errs = append(errs, bad...)
 		made.Filters, bad = c.filters(b.Filters, "backendRefs", i)
 		errs = append(errs, bad...)
 		c.rule.Backends = append(c.rule.Backends, made)
@@ -117,8 +55,6 @@ func (c *ruleConverter) convert(r *gatewayv1.HTTPRouteRule) (errs field.ErrorLis
 	return errs
 }
 
-const maxWeight = 1_000_000
-
 // duration is the form of GEP-2257.
 var duration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 
@@ -131,15 +67,6 @@ func timeout(d *gatewayv1.Duration) (t cluster.Timeout, errs field.ErrorList) {
 		return t, nowhere(field.Invalid(nil, *d, "must be a duration of whole h, m, s and ms, such as 1m30s"))
 	}
 	return cluster.Timeout{Set: true, Limit: limit}, nil
-}
-
-func (c *ruleConverter) backend(r *gatewayv1.BackendObjectReference) (to cluster.BackendRef, errs field.ErrorList) {
-	to.ObjectRef = cluster.ObjectRef{
-		Group: string(or(r.Group, "")), Kind: string(or(r.Kind, "Service")),
-		Namespace: string(or(r.Namespace, gatewayv1.Namespace(c.namespace))), Name: string(r.Name),
-	}
-	to.Port, errs = optionalPort(r.Port)
-	return to, errs
 }
 
 // match converts the n-th match.
@@ -346,7 +273,7 @@ func (c *ruleConverter) pathModifier(
 }
 
 func (c *ruleConverter) mirror(f *gatewayv1.HTTPRequestMirrorFilter) (*cluster.Mirror, field.ErrorList) {
-	to, errs := c.backend(&f.BackendRef)
+	to, errs := c.backendRef(&f.BackendRef)
 	errs = in(errs, "backendRef")
 	const percent = 100
 	made := &cluster.Mirror{Backend: to, Numerator: or(f.Percent, percent), Denominator: percent}

@@ -39,6 +39,11 @@ var Kinds = []Kind{
 	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
 	custom(declare(cluster.KindListenerSet, gateway, "listenersets", ListenerSet)),
 	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
+	custom(declare(cluster.KindGRPCRoute, gateway, "grpcroutes", GRPCRoute)),
+	custom(declare(cluster.KindTLSRoute, gateway, "tlsroutes", TLSRoute)),
+	custom(declare(cluster.KindTCPRoute, gateway, "tcproutes", TCPRoute)),
+	custom(declare(cluster.KindUDPRoute, gateway, "udproutes", UDPRoute)),
+	custom(declare(cluster.KindBackendTLSPolicy, gateway, "backendtlspolicies", BackendTLSPolicy)),
 	custom(declare(cluster.KindReferenceGrant, gateway, "referencegrants", ReferenceGrant)),
 	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
 	custom(closed(cluster.KindClusterNetworkPolicy, clusterPolicy, "clusternetworkpolicies", ClusterNetworkPolicy,

@@ -146,7 +146,7 @@ func (c *Linter) CheckAll() []Finding {
 	for s := range cluster.ListenerSets.All(c.View) {
 		all = append(all, c.CheckListenerSet(s)...)
 	}
-	for r := range cluster.HTTPRoutes.All(c.View) {
+	for r := range cluster.Routes(c.View) {
 		all = append(all, c.CheckRoute(r)...)
 	}
 	for n := range c.View.NetworkPolicies() {

@@ -228,7 +228,7 @@ func (g generator) listenerSet() *cluster.ListenerSet {
 }
 
 func (g generator) route() *cluster.Route {
-	r := &cluster.Route{Key: g.key(), Spec: &cluster.RouteSpec{}}
+	r := &cluster.Route{Kind: cluster.KindHTTPRoute, Key: g.key(), Spec: &cluster.RouteSpec{}}
 	for range g.IntN(3) {
 		r.Hosts = append(r.Hosts, podrand.Pick(g.Rand, "a.test", "*.test", "b.a.test", "c.example"))
 	}

@@ -28,7 +28,7 @@ type routeChecker struct {
 
 // CheckRoute checks the parents, matches, redirects and backends of an HTTPRoute.
 func (c *Linter) CheckRoute(r *cluster.Route) []Finding {
-	j := routeChecker{reporter: c.reporterFor(cluster.KindHTTPRoute, r.Key), route: r}
+	j := routeChecker{reporter: c.reporterFor(r.Kind, r.Key), route: r}
 	if r.Spec == nil || !j.loaded(routeKinds...) {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (j *routeChecker) parent(p *cluster.ParentRef) (fix, message string) {
 	named := slices.DeleteFunc(slices.Clone(listeners), func(l *cluster.Listener) bool {
 		return p.Section != "" && p.Section != l.Name || p.Port != 0 && p.Port != l.Port
 	})
-	for _, v := range j.routing().any.Routes[j.route.Key] {
+	for _, v := range j.routing().any.Routes[j.route.Ref()] {
 		if v.Parent != *p {
 			continue
 		}
@@ -179,7 +179,7 @@ func (j *routeChecker) refused(
 			j.unknown = true // the cluster may have labels that the manifests lack
 		}
 		return "let allowedRoutes of the listener select the namespace and the kind",
-			fmt.Sprintf("no listener of %s allows HTTPRoutes from namespace %s: it does not serve the route", name,
+			fmt.Sprintf("no listener of %s allows %ss from namespace %s: it does not serve the route", name, j.route.Kind,
 				j.route.Namespace)
 	case "NoMatchingListenerHostname":
 		var hostnames []string

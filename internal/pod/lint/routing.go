@@ -16,6 +16,7 @@ const gatewayGroup = "gateway.networking.k8s.io"
 // routeKinds are the kinds that decide which routes are accepted.
 var routeKinds = []cluster.Kind{
 	cluster.KindNamespace, cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute,
+	cluster.KindGRPCRoute,
 }
 
 // routing is what gateways make of the model.
@@ -87,7 +88,7 @@ func (c *Linter) neutral() (store *cluster.Store, pool []netip.Addr, classes []s
 	store.Update(func(tx *cluster.Tx) {
 		for _, k := range []cluster.Kind{
 			cluster.KindNamespace, cluster.KindService, cluster.KindReferenceGrant, cluster.KindListenerSet,
-			cluster.KindHTTPRoute,
+			cluster.KindHTTPRoute, cluster.KindGRPCRoute,
 		} {
 			for o := range c.View.Objects(k) {
 				tx.Put(o)

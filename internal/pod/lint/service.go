@@ -111,7 +111,7 @@ func (c *Linter) withoutEndpoints(s *cluster.Service) string {
 	return text + c.requestsFail(s.Key)
 }
 
-// requestsFail says which Ingresses and HTTPRoutes send requests to a Service without endpoints; empty if none
+// requestsFail says which Ingresses and routes send requests to a Service without endpoints; empty if none
 // does.
 func (c *Linter) requestsFail(key cluster.Key) string {
 	var names []string
@@ -124,7 +124,7 @@ func (c *Linter) requestsFail(key cluster.Key) string {
 		add(f.Ref())
 	}
 	of := cluster.ObjectRef{Kind: cluster.KindService.String(), Namespace: key.Namespace, Name: key.Name}
-	for _, r := range cluster.RoutesByBackend.Get(c.View, of) {
+	for r := range cluster.RoutesByBackend.Get(c.View, of) {
 		add(r.Ref())
 	}
 	if len(names) == 0 {

@@ -165,7 +165,7 @@ func (w *World) parent(r *cluster.Route, p *cluster.ParentRef, problems *[]strin
 	case !w.isOurs(gw):
 		add("it %s", w.whoseGateway(gw))
 	}
-	for _, v := range w.verdicts.Routes[r.Key] {
+	for _, v := range w.verdicts.Routes[r.Ref()] {
 		if v.Parent != *p {
 			continue
 		}

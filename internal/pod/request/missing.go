@@ -167,7 +167,7 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 			"controllerName " + x.Gateway.GatewayController
 		return d, false
 	}
-	for _, v := range x.world.verdicts.Routes[r.Key] {
+	for _, v := range x.world.verdicts.Routes[r.Ref()] {
 		if v.Parent != *p {
 			continue
 		}

@@ -85,6 +85,11 @@ var shortNames = map[cluster.Kind]string{
 	cluster.KindReferenceGrant:       "refgrant",
 	cluster.KindSecret:               "",
 	cluster.KindConfigMap:            "cm",
+	cluster.KindGRPCRoute:            "",
+	cluster.KindTLSRoute:             "",
+	cluster.KindTCPRoute:             "",
+	cluster.KindUDPRoute:             "",
+	cluster.KindBackendTLSPolicy:     "btlspolicy",
 }
 
 // ShortName returns the short name of a kind, such as deploy, or "" if it has none.

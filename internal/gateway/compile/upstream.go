@@ -67,7 +67,7 @@ func (u *upstreams) replaced(v *cluster.View, key cluster.Key) bool {
 	return s.object != was
 }
 
-// use notes that rules refer to what their backends and mirrors are, and release that they do so no more.
+// use notes that rules refer to what their backends, mirrors and services that authorize are, and release that they do so no more.
 func (u *upstreams) use(v *cluster.View, routes []table.Route) {
 	eachUpstream(routes, func(up table.Upstream) {
 		key := cluster.Key{Namespace: up.Namespace, Name: up.Service}
@@ -116,6 +116,9 @@ func eachUpstream(routes []table.Route, do func(table.Upstream)) {
 		}
 		last = rule
 		of(&rule.Actions)
+		if g := rule.Guard; g != nil && g.External != nil && g.External.Upstream != (table.Upstream{}) {
+			do(g.External.Upstream)
+		}
 		for n := range rule.Backends {
 			if b := &rule.Backends[n]; b.Upstream != (table.Upstream{}) {
 				do(b.Upstream)

@@ -22,6 +22,11 @@ type Rule struct {
 	// Request and BackendRequest limit a request, and one attempt of it; 0 is no limit
 	// (HTTPRouteTimeouts).
 	Request, BackendRequest time.Duration
+	// Guard is what the rule demands of requests, Retry when they are sent again, and Persistence which go to the same
+	// endpoint. They are nil if the rule has none.
+	Guard       *Guard
+	Retry       *Retry
+	Persistence *Persistence
 }
 
 // Reason is why a request is not served, for logs and metrics.
@@ -35,6 +40,8 @@ type Backend struct {
 	// Reason is why it is invalid.
 	Reason Reason
 	Weight uint32
+	// RetryBudget limits what it gets again; nil for what the Retry of the rule says, or the limit of all backends.
+	RetryBudget *RetryBudget
 	Actions
 }
 

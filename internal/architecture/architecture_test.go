@@ -161,6 +161,7 @@ var arrows = []arrow{
 	{"node/hostnet", "support/nfnetlink", "the number of the last transaction"},
 	{"policy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},
+	{"gateway/annotation", "cluster", "merges Ingresses of the model"},
 	{"gateway/compile", "cluster", "compiles the model"},
 	{"gateway/status", "cluster", "says what became of objects of the model"},
 	{"gateway/status", "support/retry", "spaces attempts, and repairs of what others write"},

@@ -30,13 +30,40 @@ var cases = flag.String("cases", "^(HTTPRouteSimpleSameNamespace|HTTPRouteMatchi
 	"regular expression of the names of the tests to run")
 
 var (
-	record    = flag.Bool("record", false, "run all tests of the profile, and write the report and the page with their table")
+	record    = flag.Bool("record", false, "run all tests of the profiles, and write the report and the page with their table")
 	unclaimed = flag.Bool("unclaimed", false, "run tests of features, too, that the GatewayClass does not list")
 	channel   = flag.String("channel", string(world.Standard), "channel of the definitions, standard or experimental")
 )
 
-// profile is what is tested.
-var profile = suite.GatewayHTTPConformanceProfile
+// profiles are what is tested.
+func profiles() []suite.ConformanceProfile {
+	return []suite.ConformanceProfile{suite.GatewayHTTPConformanceProfile}
+}
+
+// names are those of the profiles.
+func names() (all []suite.ConformanceProfileName) {
+	for _, p := range profiles() {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
+// coreFeatures and extendedFeatures are those of all profiles.
+func coreFeatures() suite.FeaturesSet {
+	all := make(suite.FeaturesSet)
+	for _, p := range profiles() {
+		all = all.Union(p.CoreFeatures)
+	}
+	return all
+}
+
+func extendedFeatures() suite.FeaturesSet {
+	all := make(suite.FeaturesSet)
+	for _, p := range profiles() {
+		all = all.Union(p.ExtendedFeatures)
+	}
+	return all.Difference(coreFeatures())
+}
 
 func TestMain(m *testing.M) { world.Main(m) }
 
@@ -82,21 +109,23 @@ func awaitFeatures(t *testing.T, w *world.World) {
 	})
 }
 
-// selected returns the tests that the flags select: of the profile's tests, all that are recorded.
+// selected returns the tests that the flags select: of the profiles' tests, all that are recorded.
 func selected(t *testing.T) []suite.ConformanceTest {
 	t.Helper()
-	names, err := regexp.Compile(*cases)
+	chosen, err := regexp.Compile(*cases)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(slices.Clone(tests.ConformanceTests), func(test suite.ConformanceTest) bool {
-		return !ofProfile(test) || !*record && !names.MatchString(test.ShortName)
+		return !ofProfile(test) || !*record && !chosen.MatchString(test.ShortName)
 	})
 }
 
-// ofProfile reports whether the test needs no features but those of the profile.
+// ofProfile reports whether the test needs no features but those of one of the profiles.
 func ofProfile(test suite.ConformanceTest) bool {
-	return len(test.Features) > 0 && profile.CoreFeatures.Union(profile.ExtendedFeatures).HasAll(test.Features...)
+	return len(test.Features) > 0 && slices.ContainsFunc(profiles(), func(p suite.ConformanceProfile) bool {
+		return p.CoreFeatures.Union(p.ExtendedFeatures).HasAll(test.Features...)
+	})
 }
 
 // options are those of the suite.
@@ -115,12 +144,12 @@ func options(t *testing.T, w *world.World, o *outcomes) suite.ConformanceOptions
 	out.GatewayClassName = world.Class
 	out.CleanupTestResources = true
 	out.DisableParallelTests = true // one of them grants what another one must not have
-	out.ConformanceProfiles = []suite.ConformanceProfileName{profile.Name}
+	out.ConformanceProfiles = names()
 	out.Implementation = implementation(t, w)
 	out.UsableNetworkAddresses = []gatewayv1.GatewaySpecAddress{{Type: &address, Value: world.Usable}}
 	out.UnusableNetworkAddresses = []gatewayv1.GatewaySpecAddress{{Type: &address, Value: world.Unusable}}
 	if *unclaimed {
-		out.SupportedFeatures = profile.CoreFeatures.Union(profile.ExtendedFeatures).UnsortedList()
+		out.SupportedFeatures = coreFeatures().Union(extendedFeatures()).UnsortedList()
 	}
 	return out
 }

@@ -3,10 +3,7 @@ package accesslog
 import (
 	"net"
 	"net/http"
-	"net/netip"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -37,33 +34,12 @@ func (l *Log) requestEntry(r *proxy.Record) entry {
 	}
 }
 
-// client returns the address of the client: that of the connection, or if that is trusted, the last one
-// in X-Forwarded-For that is not.
+// client returns the address of the client, see proxy.Client.
 func (l *Log) client(r *http.Request) string {
-	peer := hostOf(r.RemoteAddr)
-	if len(l.cfg.Trusted) == 0 || !l.trusts(peer) {
-		return peer
+	if addr := proxy.Client(r, l.cfg.Trusted); addr.IsValid() {
+		return addr.String()
 	}
-	client := peer
-	fields := r.Header["X-Forwarded-For"]
-	for _, field := range slices.Backward(fields) {
-		for _, text := range slices.Backward(strings.Split(field, ",")) {
-			addr, err := netip.ParseAddr(strings.TrimSpace(text))
-			if err != nil {
-				return client
-			}
-			if client = addr.Unmap().String(); !l.trusts(client) {
-				return client
-			}
-		}
-	}
-	return client
-}
-
-// trusts reports whether an address is one of a trusted client.
-func (l *Log) trusts(addr string) bool {
-	at, err := netip.ParseAddr(addr)
-	return err == nil && slices.ContainsFunc(l.cfg.Trusted, func(p netip.Prefix) bool { return p.Contains(at.Unmap()) })
+	return hostOf(r.RemoteAddr)
 }
 
 // hostOf returns the address in one with a port.

@@ -99,7 +99,7 @@ func New(cfg Config) (*Gateway, error) {
 	})
 	proxying := proxy.Config{
 		Endpoints: g.endpoints, Trusted: made.Trusted, Drain: made.DrainEndpoint, DrainUpgraded: made.DrainUpgraded,
-		Log: cfg.Log,
+		Log: cfg.Log, Clients: budget.Within(clientShare, clientCost, maxClients),
 		Done: func(r *proxy.Record) {
 			upgraded := r.Status == http.StatusSwitchingProtocols && r.Reason == ""
 			if g.stopped.Load() && (upgraded || r.Reason == proxy.ClientGone) {
@@ -171,6 +171,13 @@ const (
 	streamShare     = 0.27
 	connectionCost  = 32 << 10
 	maxConnections  = 50_000
+)
+
+// The share of the memory limit for clients of rate limits, the memory of one in octets, and the highest number.
+const (
+	clientShare = 0.02
+	clientCost  = 128
+	maxClients  = 128 << 10
 )
 
 // newConnections returns the account of all connections of clients, for as many as set, or as the memory

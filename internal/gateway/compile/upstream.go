@@ -67,7 +67,8 @@ func (u *upstreams) replaced(v *cluster.View, key cluster.Key) bool {
 	return s.object != was
 }
 
-// use notes that rules refer to what their backends, mirrors and services that authorize are, and release that they do so no more.
+// use notes that rules refer to what their backends, mirrors and services that authorize are, and release that they do
+// so no more.
 func (u *upstreams) use(v *cluster.View, routes []table.Route) {
 	eachUpstream(routes, func(up table.Upstream) {
 		key := cluster.Key{Namespace: up.Namespace, Name: up.Service}

@@ -2,6 +2,7 @@
 // to an endpoint (RFC 9110, section 7.6; Gateway API v1, HTTPRoute).
 //
 //	h1.Server   ──► proxy.go:    the route of a request, or why there is none
+//	                guard.go:    what the rule demands of a request
 //	                filter.go:   redirects, CORS, changes of heads
 //	                mirror.go:   copies
 //	                request.go:  the request that the upstream gets
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/limiter"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/gateway/upstream"
 	"portolan.dev/portolan/internal/gateway/wire"
@@ -48,6 +50,8 @@ type Config struct {
 	// Drain is how long requests may go on at an endpoint that was removed, and DrainUpgraded how long connections may
 	// that became another protocol's. Zero is 30 s and 1 h.
 	Drain, DrainUpgraded time.Duration
+	// Clients is how many clients of rate limits are known at once, of which each takes some 100 octets. Zero is 65,536.
+	Clients int
 }
 
 // Tracer follows requests through programs.
@@ -101,15 +105,24 @@ const (
 	TimedOut    table.Reason = "timeout"
 	Redirected  table.Reason = "redirect"
 	Preflight   table.Reason = "cors preflight"
-	ClientGone  table.Reason = "client gone"
-	Stopped     table.Reason = "gateway stopped" // set by who stops it
+
+	AddressDenied   table.Reason = "address denied"
+	RateLimited     table.Reason = "rate limit"
+	TooManyAtOnce   table.Reason = "too many requests at once"
+	Unauthenticated table.Reason = "no valid password"
+	TooManyLogins   table.Reason = "too many logins"
+	BodyTooLarge    table.Reason = "body too large"
+
+	ClientGone table.Reason = "client gone"
+	Stopped    table.Reason = "gateway stopped" // set by who stops it
 )
 
 // Known reports whether a reason is one of those above; others are of rules.
 func Known(r table.Reason) bool {
 	switch r {
 	case NoTable, NoListener, NoRoute, Misdirected, BadPath, BadRequest, NoBackend, NoEndpoint, Unreachable, Invalid,
-		BrokenOff, TimedOut, Redirected, Preflight, ClientGone, Stopped:
+		BrokenOff, TimedOut, Redirected, Preflight, ClientGone, Stopped,
+		AddressDenied, RateLimited, TooManyAtOnce, Unauthenticated, TooManyLogins, BodyTooLarge:
 		return true
 	}
 	return false
@@ -122,6 +135,9 @@ type Proxy struct {
 	upstreams *upstream.Client
 	retries   retryBudget
 	mirrors   chan struct{} // has one for each copy under way
+	rates     *limiter.Rates
+	counts    *limiter.Counts
+	passwords *passwords
 }
 
 // New returns a Proxy without a Table: it answers 503.
@@ -130,7 +146,10 @@ func New(cfg Config) *Proxy {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	upstreams := upstream.New(upstream.Config{Drain: cfg.Drain, DrainUpgraded: cfg.DrainUpgraded})
-	return &Proxy{cfg: cfg, upstreams: upstreams, mirrors: make(chan struct{}, maxMirrors)}
+	return &Proxy{
+		cfg: cfg, upstreams: upstreams, mirrors: make(chan struct{}, maxMirrors),
+		rates: limiter.NewRates(cmp.Or(cfg.Clients, defaultClients)), counts: limiter.NewCounts(), passwords: newPasswords(),
+	}
 }
 
 // SetTable has requests from now on be served by t.
@@ -157,6 +176,9 @@ type exchange struct {
 	body    io.Reader       // of the request, if it was read for copies
 	out     upstream.Request
 	span    Span // nil without a Tracer
+	// admitted is what the request counts in, and maxBody how many octets its body may have; 0 for any number.
+	admitted admission
+	maxBody  int64
 	// answered: the answer was not broken off.
 	answered bool
 }
@@ -181,6 +203,7 @@ var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
 // end ends an exchange.
 func (p *Proxy) end(x *exchange) {
+	p.leave(x)
 	if x.Duration = time.Since(x.Began); p.cfg.Done != nil {
 		p.cfg.Done(&x.Record)
 	}
@@ -283,8 +306,14 @@ func hostname(field string) string {
 // serve serves a request that has a rule.
 func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 	rule := x.Rule
+	if rule.Guard != nil && !p.admit(w, r, x) {
+		return
+	}
 	if rule.CORS != nil && preflight(w, r, rule.CORS) {
 		x.Reason = Preflight
+		return
+	}
+	if rule.Guard != nil && !p.authorize(w, r, x) {
 		return
 	}
 	if rule.Redirect != nil {
@@ -367,6 +396,8 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, x *exchange, err er
 	switch {
 	case errors.Is(err, errNoEndpoint):
 		p.answer(w, x, http.StatusServiceUnavailable, NoEndpoint)
+	case errors.Is(err, errBodyTooLarge):
+		p.answer(w, x, http.StatusRequestEntityTooLarge, BodyTooLarge)
 	case failed != nil && failed.Failure == upstream.BadBody: // the server knows what to answer, and whether it can
 		p.abort(x, bodyReason(failed))
 	case r.Context().Err() != nil: // nobody is there to be answered

@@ -58,6 +58,9 @@ func (x *exchange) setBody(r *http.Request) {
 		return
 	}
 	out.Body, out.Length = r.Body, r.ContentLength
+	if x.maxBody > 0 && r.ContentLength < 0 {
+		out.Body = &limitedBody{r.Body, x.maxBody}
+	}
 	out.Trailer = func() http.Header { return r.Trailer }
 	out.Expect = strings.EqualFold(r.Header.Get("Expect"), "100-continue")
 }

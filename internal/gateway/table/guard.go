@@ -24,6 +24,8 @@ type Guard struct {
 	// BasicAuth and External are nil for none.
 	BasicAuth *BasicAuth
 	External  *ExternalAuth
+	// AnyOf: one of Allow, BasicAuth and External is enough (satisfy any of nginx). Deny holds in any case.
+	AnyOf bool
 	// MaxBody is how many octets the body of a request may have; 0 for any number.
 	MaxBody int64
 }

@@ -227,10 +227,7 @@ func (r *gatewayRun) endpointsOf(port string) (string, error) {
 // nameOf returns an Upstream as scenarios write it.
 func nameOf(up table.Upstream) string {
 	text := fmt.Sprintf("%s/%s:%d", up.Namespace, up.Service, up.Port)
-	if up.Protocol == table.H2C {
-		text += "/h2c"
-	}
-	return text
+	return text + map[table.Protocol]string{table.H2C: "/h2c", table.RawTCP: "/tcp", table.RawUDP: "/udp"}[up.Protocol]
 }
 
 // TestGateways checks the scenarios in testdata/gateway.
@@ -372,7 +369,7 @@ func verdictLines(v *compile.Verdicts) (all []string) {
 	}
 	for key, parents := range v.Routes {
 		for _, p := range parents {
-			add(fmt.Sprintf("httproute %s at %s", key, parentText(&p.Parent)), p.Conditions...)
+			add(fmt.Sprintf("%s at %s", key, parentText(&p.Parent)), p.Conditions...)
 		}
 	}
 	for key, i := range v.Ingresses {
@@ -398,7 +395,7 @@ func kindsText(kinds []cluster.GroupKind) string {
 		names = append(names, k.Kind)
 	}
 	switch text := strings.Join(names, ", "); text {
-	case "HTTPRoute":
+	case "HTTPRoute, GRPCRoute":
 		return ""
 	case "":
 		return " of no kind"

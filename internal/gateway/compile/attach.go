@@ -100,10 +100,10 @@ func (l *listener) allows(v *cluster.View, r *cluster.Route) bool {
 // hostnames returns those that a listener serves a route for, see attachment; none if they have none in common.
 func (l *listener) hostnames(r *cluster.Route) (all []hostname) {
 	if len(r.Hosts) == 0 {
-		return []hostname{{name: l.spec.Hostname}}
+		return []hostname{{name: l.hostname}}
 	}
 	for _, h := range r.Hosts {
-		both, ok := intersection(l.spec.Hostname, h)
+		both, ok := intersection(l.hostname, h)
 		if !ok {
 			continue
 		}

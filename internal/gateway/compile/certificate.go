@@ -117,7 +117,7 @@ func parsePair(s *cluster.Secret) (*tls.Certificate, error) {
 
 // terminates reports whether a listener terminates TLS.
 func (l *listener) terminates() bool {
-	return l.spec.Protocol == cluster.HTTPSProtocol && (l.spec.TLS == nil || l.spec.TLS.Mode != cluster.TLSPassthrough)
+	return l.opening() == table.Handshake && (l.spec.TLS == nil || l.spec.TLS.Mode != cluster.TLSPassthrough)
 }
 
 // certify returns the certificates of a listener. While one of its Secrets is not read, it has those that it

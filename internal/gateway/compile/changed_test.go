@@ -201,7 +201,7 @@ func TestConflictsOfListenerSets(t *testing.T) {
 	tcp, alone := set("tcp", 4, "t"), set("tcp-alone", 5, "t")
 	https := set("https", 6, "s")
 	https.Listeners[0].Protocol, https.Listeners[0].Port = cluster.HTTPSProtocol, 443
-	tcp.Listeners[0].Protocol, alone.Listeners[0].Protocol, alone.Listeners[0].Port = "TCP", "TCP", 1000
+	tcp.Listeners[0].Protocol, alone.Listeners[0].Protocol, alone.Listeners[0].Port = "example.com/other", "example.com/other", 1000
 	c, _ := compileAll(newStore(
 		&cluster.GatewayClass{Name: "ours", Controller: testConfig.GatewayController}, &cluster.Namespace{Name: "a"},
 		&cluster.Frontend{Kind: cluster.KindGateway, Key: cluster.Key{Namespace: "a", Name: "g"}, Gateway: &cluster.GatewaySpec{

@@ -72,7 +72,7 @@ type Compiler struct {
 	// listeners are those that serve; ports are what has them.
 	listeners map[string]*table.Listener
 	ports     map[table.Socket]*port
-	// taken are the ports of Ingresses at which they are not served, and the listener in the way.
+	// taken are the ports of Ingresses at which they are not served, and what the listener in the way serves.
 	taken map[uint16]string
 	table *table.Table
 }
@@ -416,27 +416,27 @@ func shadows(hostname string, routes []table.Route, owners map[*table.Rule]clust
 
 // buildListeners builds the listeners whose hosts changed, and the ports that have them.
 func (c *Compiler) buildListeners(d *dirty) {
-	hostnames := make(map[string]string)
+	serving := make(map[string]*listener)
 	for _, l := range c.gateways.serving {
-		hostnames[l.name()] = l.spec.Hostname
+		serving[l.name()] = l
 	}
 	for name := range d.listeners {
-		hostname, serves := hostnames[name]
+		from := serving[name]
 		made := c.listeners[name]
 		switch {
 		case name == ingresses && len(c.ingresses) > 0:
 			made = cmp.Or(made, table.NewIngresses())
-		case !serves:
+		case from == nil:
 			delete(c.listeners, name)
 			continue
-		case made == nil || made.Hostname != hostname:
-			made = table.NewListener(name, hostname)
+		case made == nil || made.Hostname != from.hostname:
+			made = table.NewListener(name, from.hostname)
 		}
 		made = c.withHosts(made, name, d)
 		if name == ingresses {
 			made = c.withHostCertificates(made, d)
 		} else {
-			made = made.WithCertificates(c.certificates.list(name))
+			made = made.WithMode(from.mode()).WithCertificates(c.certificates.list(name))
 		}
 		c.listeners[name] = made
 	}
@@ -482,7 +482,7 @@ type port struct {
 	*table.Port
 	listeners []*table.Listener
 	ingresses *table.Listener
-	tls       bool
+	opening   table.Opening
 }
 
 // buildPorts builds the ports of which a listener changed.
@@ -491,7 +491,7 @@ func (c *Compiler) buildPorts() {
 	for _, l := range c.gateways.serving {
 		for _, s := range l.sockets {
 			if made[s] == nil {
-				made[s] = &port{tls: l.terminates()} // as all of a socket
+				made[s] = &port{opening: l.opening()} // as all of a socket
 			}
 			made[s].listeners = append(made[s].listeners, c.listeners[l.name()])
 		}
@@ -500,18 +500,27 @@ func (c *Compiler) buildPorts() {
 	for s, p := range made {
 		if was := c.ports[s]; was != nil && was.equal(p) {
 			p.Port = was.Port
-		} else if p.tls {
-			p.Port = table.NewTLSPort(p.listeners, p.ingresses)
 		} else {
-			p.Port = table.NewPort(p.listeners, p.ingresses)
+			p.Port = p.build()
 		}
 	}
 	c.ports = made
 }
 
+// build returns the Port.
+func (p *port) build() *table.Port {
+	switch p.opening {
+	case table.Handshake:
+		return table.NewTLSPort(p.listeners, p.ingresses)
+	case table.Raw:
+		return table.NewStreamPort(p.listeners[0])
+	}
+	return table.NewPort(p.listeners, p.ingresses)
+}
+
 // equal reports whether two ports are made of the same.
 func (p *port) equal(o *port) bool {
-	return p.ingresses == o.ingresses && p.tls == o.tls && slices.Equal(p.listeners, o.listeners)
+	return p.ingresses == o.ingresses && p.opening == o.opening && slices.Equal(p.listeners, o.listeners)
 }
 
 // addIngresses adds the listener of Ingresses to its ports: to that with TLS if there are certificates, and to
@@ -522,15 +531,15 @@ func (c *Compiler) addIngresses(ports map[table.Socket]*port) {
 	if l == nil {
 		return
 	}
-	withTLS := map[uint16]bool{c.cfg.IngressPort: false}
+	wanted := map[uint16]table.Opening{c.cfg.IngressPort: table.Plain}
 	if c.cfg.DefaultCertificate || len(c.certificates.hosts) > 0 {
-		withTLS[c.cfg.IngressTLSPort] = true
+		wanted[c.cfg.IngressTLSPort] = table.Handshake
 	}
-	for number, tls := range withTLS {
+	for number, opening := range wanted {
 		at := table.Socket{Port: number}
-		p := cmp.Or(ports[at], &port{tls: tls})
-		if p.tls != tls {
-			c.taken[number] = p.listeners[0].Name
+		p := cmp.Or(ports[at], &port{opening: opening})
+		if p.opening != opening {
+			c.taken[number] = p.listeners[0].Name + " serves " + openingText[p.opening]
 			continue
 		}
 		p.ingresses = l
@@ -538,13 +547,16 @@ func (c *Compiler) addIngresses(ports map[table.Socket]*port) {
 	}
 }
 
+// openingText are what ports serve, for people.
+var openingText = map[table.Opening]string{table.Plain: "HTTP", table.Handshake: "TLS", table.Raw: "TCP"}
+
 // unserved returns what users must know of an Ingress of which a Gateway has a port.
 func (c *Compiler) unserved(i *ingress) (problems []Problem) {
 	if by := c.taken[c.cfg.IngressPort]; by != "" {
-		problems = append(problems, Problem{"spec.rules", fmt.Sprintf("%s serves TLS at port %d", by, c.cfg.IngressPort)})
+		problems = append(problems, Problem{"spec.rules", fmt.Sprintf("%s at port %d", by, c.cfg.IngressPort)})
 	}
 	if by := c.taken[c.cfg.IngressTLSPort]; by != "" && len(i.certificates) > 0 {
-		problems = append(problems, Problem{"spec.tls", fmt.Sprintf("%s serves HTTP at port %d", by, c.cfg.IngressTLSPort)})
+		problems = append(problems, Problem{"spec.tls", fmt.Sprintf("%s at port %d", by, c.cfg.IngressTLSPort)})
 	}
 	return problems
 }

@@ -56,7 +56,7 @@ func routesOf(c *Compiler) map[string][]table.Route {
 
 // ask returns the listener of a request, and what serves it.
 func ask(t *table.Table, q *query) string {
-	at := t.Port(table.Socket{Addr: q.addr, Port: q.port})
+	at := t.Port(table.Socket{Addr: q.addr, Port: q.port, Transport: q.transport})
 	if at == nil {
 		return "no port"
 	}

@@ -57,9 +57,12 @@ func TestEvaluator(t *testing.T) {
 		}
 	}
 	t.Logf("answers: %v", seen)
-	for _, kind := range []string{"404", "httproute", "httproute, 500", "grpcroute", "ingress", "ingress, 503", "defaultBackend"} {
-		if seen[kind]*100 < requests {
-			t.Errorf("%d of %d requests were of kind %s, want 1 %%: %v", seen[kind], requests, kind, seen)
+	for kind, least := range map[string]int{ // of a thousand
+		"404": 10, "httproute": 10, "httproute, 500": 10, "grpcroute": 10, "ingress": 10, "ingress, 503": 10,
+		"defaultBackend": 10, "tlsroute": 2, "tcproute": 2, "udproute": 2,
+	} {
+		if seen[kind]*1000 < least*requests {
+			t.Errorf("%d of %d requests were of kind %s, want %d of a thousand: %v", seen[kind], requests, kind, least, seen)
 		}
 	}
 }
@@ -131,7 +134,8 @@ func byAge[T cluster.Object](all iter.Seq[T], age func(T) cluster.Age) []T {
 type query struct {
 	addr                netip.Addr
 	port                uint16
-	host                string
+	transport           table.Transport
+	host                string // the server name, too
 	method, path, query string
 	header              map[string][]string
 }
@@ -151,12 +155,12 @@ func (e *evaluator) answer(q *query) string {
 
 // hasIngresses reports whether Ingresses are served where a request comes: at port 443 with TLS, at 80 without.
 func (e *evaluator) hasIngresses(q *query) bool {
-	if q.addr != (netip.Addr{}) || q.port != 80 && q.port != 443 {
+	if q.addr != (netip.Addr{}) || q.port != 80 && q.port != 443 || q.transport != table.TCP {
 		return false
 	}
-	protocol := map[uint16]cluster.ListenerProtocol{80: "HTTP", 443: "HTTPS"}[q.port]
+	protocol := map[uint16]string{80: "HTTP", 443: "TLS"}[q.port]
 	return !slices.ContainsFunc(e.listeners(), func(l *served) bool { // decision: not where a Gateway has the other one
-		return l.spec.Port == q.port && slices.Contains(l.addrs, q.addr) && l.spec.Protocol != protocol
+		return l.spec.Port == q.port && slices.Contains(l.addrs, q.addr) && outermost(l.spec) != protocol && l.isAt(q)
 	})
 }
 
@@ -168,13 +172,34 @@ type served struct {
 	addrs []netip.Addr
 }
 
+// isAt reports whether the listener is at the port of a query.
+func (l *served) isAt(q *query) bool {
+	return l.spec.Port == q.port && slices.Contains(l.addrs, q.addr) && (l.spec.Protocol == "UDP") == (q.transport == table.UDP)
+}
+
+// outermost returns the protocol that clients begin with. Those of HTTPS and TLS send a server name.
+func outermost(l *cluster.Listener) string {
+	if l.Protocol == "HTTPS" {
+		return "TLS"
+	}
+	return string(l.Protocol)
+}
+
+// hostnameOf returns the hostname of a listener, which those of TCP and UDP have none of.
+func hostnameOf(l *cluster.Listener) string {
+	if l.Protocol == "TCP" || l.Protocol == "UDP" {
+		return ""
+	}
+	return l.Hostname
+}
+
 // listener returns the listener whose hostname is the most specific of those that have the request's.
 func (e *evaluator) listener(q *query) (best *served) {
 	for _, l := range e.listeners() {
-		if l.spec.Port != q.port || !slices.Contains(l.addrs, q.addr) || !hasName(l.spec.Hostname, q.host) {
+		if !l.isAt(q) || !hasName(hostnameOf(l.spec), q.host) {
 			continue
 		}
-		if best == nil || moreSpecific(l.spec.Hostname, best.spec.Hostname) {
+		if best == nil || moreSpecific(hostnameOf(l.spec), hostnameOf(best.spec)) {
 			best = l
 		}
 	}
@@ -208,7 +233,9 @@ func precise(hostname string) int {
 func (e *evaluator) listeners() (all []*served) {
 	var earlier []*served
 	conflict := func(a, b *served) bool {
-		return a != b && a.spec.Port == b.spec.Port && (a.spec.Hostname == b.spec.Hostname || a.spec.Protocol != b.spec.Protocol) &&
+		x, y := a.spec, b.spec
+		return a != b && x.Port == y.Port && (x.Protocol == "UDP") == (y.Protocol == "UDP") &&
+			(hostnameOf(x) == hostnameOf(y) || outermost(x) != outermost(y)) &&
 			slices.ContainsFunc(a.addrs, func(addr netip.Addr) bool { return slices.Contains(b.addrs, addr) })
 	}
 	for _, held := range e.holders() {
@@ -239,7 +266,7 @@ func (e *evaluator) holders() (all [][]*served) {
 		valid := func(kind string, of cluster.Key, specs []cluster.Listener) (held []*served) {
 			for i := range specs {
 				terminates := specs[i].Protocol == "HTTPS" && (specs[i].TLS == nil || specs[i].TLS.Mode == "Terminate")
-				if specs[i].Protocol == "HTTP" || terminates {
+				if slices.Contains([]cluster.ListenerProtocol{"HTTP", "TLS", "TCP", "UDP"}, specs[i].Protocol) || terminates {
 					held = append(held, &served{&specs[i], kind, of, addrs})
 				}
 			}
@@ -343,8 +370,8 @@ type candidate struct {
 func (e *evaluator) byRoutes(l *served, q *query) (found string, hasHost bool) {
 	// Decision: only the routes serve whose hostname, as far as the listener has it, is the most specific.
 	narrowed := func(hostname string) string {
-		if moreSpecific(l.spec.Hostname, hostname) {
-			return l.spec.Hostname
+		if moreSpecific(hostnameOf(l.spec), hostname) {
+			return hostnameOf(l.spec)
 		}
 		return hostname
 	}
@@ -380,7 +407,7 @@ func (e *evaluator) routesOf(l *served) (all []*cluster.Route) {
 			}
 			for _, a := range hostnamesOf(r) {
 				for _, b := range hostnamesOf(o) {
-					if overlap(a, b) && overlap(a, l.spec.Hostname) && overlap(b, l.spec.Hostname) {
+					if overlap(a, b) && overlap(a, hostnameOf(l.spec)) && overlap(b, hostnameOf(l.spec)) {
 						return true
 					}
 				}
@@ -413,7 +440,11 @@ func (e *evaluator) attached(l *served, r *cluster.Route) bool {
 	kinds := l.spec.Kinds
 	takes := len(kinds) == 0 ||
 		slices.Contains(kinds, cluster.GroupKind{Group: "gateway.networking.k8s.io", Kind: r.Kind.String()})
-	common := slices.ContainsFunc(hostnamesOf(r), func(h string) bool { return overlap(h, l.spec.Hostname) })
+	takes = takes && slices.Contains(map[cluster.ListenerProtocol][]string{
+		"HTTP": {"HTTPRoute", "GRPCRoute"}, "HTTPS": {"HTTPRoute", "GRPCRoute"},
+		"TLS": {"TLSRoute"}, "TCP": {"TCPRoute"}, "UDP": {"UDPRoute"},
+	}[l.spec.Protocol], r.Kind.String())
+	common := slices.ContainsFunc(hostnamesOf(r), func(h string) bool { return overlap(h, hostnameOf(l.spec)) })
 	if !takes || !common || !e.selects(&l.spec.Namespaces, r.Namespace, l.of.Namespace) {
 		return false
 	}
@@ -429,6 +460,9 @@ func (e *evaluator) matching(r *cluster.Route, hostname string, q *query) (all [
 		rule := &r.Spec.Rules[n]
 		if !valid(rule) {
 			continue
+		}
+		if streams(r) != "" { // they have no conditions
+			all = append(all, candidate{r, hostname, n, new(cluster.RouteMatch)})
 		}
 		for m := range rule.Matches {
 			if meets(&rule.Matches[m], q) {
@@ -639,6 +673,11 @@ func (e *evaluator) leads(r *cluster.Route, rule *cluster.RouteRule) string {
 	return text.String()
 }
 
+// streams returns the protocol over which a route passes on whatever comes; empty if it does not.
+func streams(r *cluster.Route) cluster.Protocol {
+	return map[string]cluster.Protocol{"TLSRoute": "TCP", "TCPRoute": "TCP", "UDPRoute": "UDP"}[r.Kind.String()]
+}
+
 // resolve returns the port of a Service that a backend is, see port; empty if a route may refer to none.
 func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 	if b.Group != "" || b.Kind != "Service" {
@@ -656,7 +695,14 @@ func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 	if !granted {
 		return ""
 	}
-	port, protocol := e.port(b.Namespace, b.Name, func(p cluster.Port) bool { return p.Number == b.Port })
+	if over := streams(r); over != "" {
+		port, _ := e.port(b.Namespace, b.Name, func(p cluster.Port) bool { return p.Number == b.Port && p.Protocol == over })
+		if port = strings.TrimSuffix(port, "/h2c"); port != "" {
+			port += "/" + string(over)
+		}
+		return port
+	}
+	port, protocol := e.port(b.Namespace, b.Name, func(p cluster.Port) bool { return p.Number == b.Port && p.Protocol == cluster.TCP })
 	if slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, protocol) {
 		return ""
 	}
@@ -677,7 +723,7 @@ func (e *evaluator) port(namespace, name string, is func(cluster.Port) bool) (po
 			continue
 		}
 		for i, p := range s.Ports {
-			if p.Protocol != cluster.TCP || !is(p) {
+			if !is(p) {
 				continue
 			}
 			if s.Spec != nil && s.Spec.AppProtocols != nil && s.Spec.AppProtocols[i] != nil {
@@ -781,7 +827,7 @@ func (e *evaluator) ingressLeads(namespace string, b *cluster.IngressBackend) st
 	port := ""
 	if b.Resource == nil {
 		port, _ = e.port(namespace, b.Service, func(p cluster.Port) bool {
-			return b.Port != "" && p.Name == b.Port || b.Port == "" && p.Number == b.Number
+			return p.Protocol == cluster.TCP && (b.Port != "" && p.Name == b.Port || b.Port == "" && p.Number == b.Number)
 		})
 	}
 	if port == "" {
@@ -792,8 +838,13 @@ func (e *evaluator) ingressLeads(namespace string, b *cluster.IngressBackend) st
 
 // compiled returns what a table has for a request, in the words of an evaluator.
 func compiled(t *table.Table, q *query) string {
-	port := t.Port(table.Socket{Addr: q.addr, Port: q.port})
+	port := t.Port(table.Socket{Addr: q.addr, Port: q.port, Transport: q.transport})
 	if port == nil {
+		return "404"
+	}
+	if l, rule := port.Stream(q.host); rule != nil {
+		return describe(rule)
+	} else if l != nil && l.Mode != table.Requests {
 		return "404"
 	}
 	r := &table.Request{Method: q.method, Path: q.path, Query: q.query, Header: q.header}
@@ -801,7 +852,11 @@ func compiled(t *table.Table, q *query) string {
 	if found == nil {
 		return "404"
 	}
-	rule := found.Rule
+	return describe(found.Rule)
+}
+
+// describe returns what a rule does, in the words of an evaluator.
+func describe(rule *table.Rule) string {
 	text := fmt.Sprintf("%s rule %d", rule.Object, rule.Index)
 	if strings.HasPrefix(rule.Object, "ingress ") {
 		text = rule.Object + " " + rule.Name
@@ -816,7 +871,7 @@ func compiled(t *table.Table, q *query) string {
 			fmt.Fprintf(made, " 500*%d", b.Weight)
 			continue
 		}
-		protocol := map[table.Protocol]string{table.H2C: "/h2c"}[b.Upstream.Protocol]
+		protocol := map[table.Protocol]string{table.H2C: "/h2c", table.RawTCP: "/TCP", table.RawUDP: "/UDP"}[b.Upstream.Protocol]
 		fmt.Fprintf(made, " %s/%s:%d%s*%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port, protocol, b.Weight)
 	}
 	return made.String()

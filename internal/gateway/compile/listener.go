@@ -27,6 +27,8 @@ type listener struct {
 	spec    *cluster.Listener
 	// fullName has the owner, too.
 	fullName string
+	// hostname is empty for protocols without one.
+	hostname string
 	sockets  []table.Socket
 	// kinds are those of routes that it takes.
 	kinds []cluster.GroupKind
@@ -142,8 +144,11 @@ func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
 			owner: h.ref, gateway: gateway, spec: &specs[i], fullName: h.ref.String() + " " + specs[i].Name,
 			valid: h.accepted.Status == "True",
 		}
+		if l.spec.Protocol != cluster.TCPProtocol && l.spec.Protocol != cluster.UDPProtocol {
+			l.hostname = l.spec.Hostname
+		}
 		for _, a := range h.at.addrs {
-			l.sockets = append(l.sockets, table.Socket{Addr: a, Port: l.spec.Port})
+			l.sockets = append(l.sockets, table.Socket{Addr: a, Port: l.spec.Port, Transport: l.transport()})
 		}
 		l.judge()
 		h.listeners = append(h.listeners, l)
@@ -153,11 +158,12 @@ func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
 // judge sets the listener's kinds, and its conditions but for Conflicted and what is known of certificates.
 func (l *listener) judge() {
 	acceptance, refs := yes(accepted, "Accepted", ""), yes(resolvedRefs, "ResolvedRefs", "")
-	l.kinds = []cluster.GroupKind{groupKind(cluster.KindHTTPRoute), groupKind(cluster.KindGRPCRoute)}
+	for _, k := range protocolKinds[l.spec.Protocol] {
+		l.kinds = append(l.kinds, groupKind(k))
+	}
 	switch {
 	case l.unsupported():
 		acceptance = no(accepted, "UnsupportedProtocol", fmt.Sprintf("protocol %s is not supported", l.spec.Protocol))
-		l.kinds = nil
 	case l.spec.Protocol == cluster.HTTPSProtocol && !l.terminates():
 		acceptance = no(accepted, "UnsupportedValue", "tls.mode is Passthrough, which protocol HTTPS cannot have")
 	}
@@ -184,8 +190,45 @@ func (l *listener) judge() {
 }
 
 // unsupported reports whether the listener's protocol is none that is served.
-func (l *listener) unsupported() bool {
-	return l.spec.Protocol != cluster.HTTPProtocol && l.spec.Protocol != cluster.HTTPSProtocol
+func (l *listener) unsupported() bool { return protocolKinds[l.spec.Protocol] == nil }
+
+// protocolKinds are the kinds of routes that listeners of each protocol take (Gateway API, ListenerStatus.supportedKinds).
+var protocolKinds = map[cluster.ListenerProtocol][]cluster.Kind{
+	cluster.HTTPProtocol:  {cluster.KindHTTPRoute, cluster.KindGRPCRoute},
+	cluster.HTTPSProtocol: {cluster.KindHTTPRoute, cluster.KindGRPCRoute},
+	cluster.TLSProtocol:   {cluster.KindTLSRoute},
+	cluster.TCPProtocol:   {cluster.KindTCPRoute},
+	cluster.UDPProtocol:   {cluster.KindUDPRoute},
+}
+
+// transport returns what carries the listener's protocol.
+func (l *listener) transport() table.Transport {
+	if l.spec.Protocol == cluster.UDPProtocol {
+		return table.UDP
+	}
+	return table.TCP
+}
+
+// opening returns how connections to the listener begin.
+func (l *listener) opening() table.Opening {
+	switch l.spec.Protocol {
+	case cluster.HTTPSProtocol, cluster.TLSProtocol:
+		return table.Handshake
+	case cluster.TCPProtocol, cluster.UDPProtocol:
+		return table.Raw
+	}
+	return table.Plain
+}
+
+// mode returns what the listener does with connections.
+func (l *listener) mode() table.Mode {
+	switch {
+	case l.spec.Protocol == cluster.TLSProtocol && !l.terminates():
+		return table.Passthrough
+	case l.spec.Protocol == cluster.TLSProtocol || l.opening() == table.Raw:
+		return table.Stream
+	}
+	return table.Requests
 }
 
 // claim is what only one listener can have.
@@ -210,7 +253,7 @@ func resolveConflicts(order []*holder) {
 				continue
 			}
 			for _, s := range l.sockets {
-				if by := taken[claim{s, l.spec.Hostname}]; by != nil {
+				if by := taken[claim{s, l.hostname}]; by != nil {
 					late[l] = yes(conflicted, "HostnameConflict", by.name()+" has the port and the hostname")
 				}
 				if i := slices.IndexFunc(protocols[s], l.differs); i >= 0 {
@@ -224,7 +267,7 @@ func resolveConflicts(order []*holder) {
 				continue
 			}
 			for _, s := range l.sockets {
-				at := claim{s, l.spec.Hostname}
+				at := claim{s, l.hostname}
 				taken[at] = cmp.Or(taken[at], l)
 				if !slices.ContainsFunc(protocols[s], func(o *listener) bool { return !l.differs(o) }) {
 					protocols[s] = append(protocols[s], l)
@@ -243,8 +286,11 @@ func resolveConflicts(order []*holder) {
 	}
 }
 
-// differs reports whether two listeners have different protocols.
-func (l *listener) differs(o *listener) bool { return l.spec.Protocol != o.spec.Protocol }
+// differs reports whether two listeners have protocols that one port cannot serve. Those with TLS are told apart by
+// the server name.
+func (l *listener) differs(o *listener) bool {
+	return l.spec.Protocol != o.spec.Protocol && (l.opening() != table.Handshake || o.opening() != table.Handshake)
+}
 
 // conflictsWithin returns the listeners of a holder whose port another one has with another protocol, or with the
 // same hostname.
@@ -252,7 +298,7 @@ func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
 	lost := make(map[*listener]cluster.Condition)
 	for i, l := range listeners {
 		for _, o := range listeners[:i] {
-			if l.spec.Port != o.spec.Port {
+			if l.spec.Port != o.spec.Port || l.transport() != o.transport() {
 				continue
 			}
 			switch {
@@ -260,7 +306,7 @@ func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
 				const message = "listener %s has the port, with another protocol"
 				lost[l] = yes(conflicted, "ProtocolConflict", fmt.Sprintf(message, o.spec.Name))
 				lost[o] = yes(conflicted, "ProtocolConflict", fmt.Sprintf(message, l.spec.Name))
-			case l.spec.Hostname == o.spec.Hostname:
+			case l.hostname == o.hostname:
 				const message = "listener %s has the port and the hostname, too"
 				lost[l] = yes(conflicted, "HostnameConflict", fmt.Sprintf(message, o.spec.Name))
 				lost[o] = yes(conflicted, "HostnameConflict", fmt.Sprintf(message, l.spec.Name))

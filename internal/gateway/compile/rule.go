@@ -81,6 +81,9 @@ func (r *ruler) compile(rule *table.Rule, from *cluster.RouteRule) (routes []tab
 	if extended(from.Filters) {
 		rule.Status, rule.Reason = 500, unknownFilter
 	}
+	if protocol := streamProtocols[r.route.Kind]; protocol != table.HTTP1 {
+		return []table.Route{{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: rule}}, nil // all of its listener's
+	}
 	for i := range from.Matches {
 		m, err := r.match(&from.Matches[i])
 		if err != nil {
@@ -314,14 +317,18 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	if s == nil {
 		return fail("BackendNotFound", "Service %s does not exist", key)
 	}
-	i := slices.IndexFunc(s.Ports, func(p cluster.Port) bool { return p.Number == ref.Port && p.Protocol == cluster.TCP })
+	protocol := streamProtocols[r.route.Kind]
+	transport := transportProtocol(protocol)
+	i := slices.IndexFunc(s.Ports, func(p cluster.Port) bool { return p.Number == ref.Port && p.Protocol == transport })
 	switch {
 	case s.ExternalName != "":
 		return fail("BackendNotFound", "Service %s is of type ExternalName, which is not supported", key)
 	case ref.Port == 0:
 		return fail("BackendNotFound", "the backend Service %s has no port in the route", key)
 	case i < 0:
-		return fail("BackendNotFound", "Service %s has no TCP port %d", key, ref.Port)
+		return fail("BackendNotFound", "Service %s has no %s port %d", key, transport, ref.Port)
+	case protocol != table.HTTP1:
+		return table.Upstream{Namespace: s.Namespace, Service: s.Name, Port: ref.Port, Protocol: protocol}, nil
 	case !spoken(s, i) || r.route.Kind == cluster.KindGRPCRoute && appProtocol(s, i) == "kubernetes.io/ws":
 		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, appProtocol(s, i))
 	}
@@ -330,6 +337,19 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 		up.Protocol = table.H2C // gRPC needs it
 	}
 	return up, nil
+}
+
+// streamProtocols are what routes speak with backends whatever those are for; it is HTTP1 for those of requests.
+var streamProtocols = map[cluster.Kind]table.Protocol{
+	cluster.KindTLSRoute: table.RawTCP, cluster.KindTCPRoute: table.RawTCP, cluster.KindUDPRoute: table.RawUDP,
+}
+
+// transportProtocol returns the protocol of ports of Services where a protocol is spoken.
+func transportProtocol(p table.Protocol) cluster.Protocol {
+	if p.Transport() == table.UDP {
+		return cluster.UDP
+	}
+	return cluster.TCP
 }
 
 // newUpstream returns a port of a Service.

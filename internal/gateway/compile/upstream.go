@@ -143,7 +143,7 @@ func (u *upstreams) endpoints(v *cluster.View) map[table.Upstream][]netip.AddrPo
 		slicesOf := cluster.SlicesByService.Get(v, key)
 		for _, p := range s.ports {
 			if made[p.Upstream] = u.setFor(p.Upstream); made[p.Upstream] == nil {
-				made[p.Upstream] = u.of(s.object, slicesOf, p.Port)
+				made[p.Upstream] = u.of(s.object, slicesOf, p.Upstream)
 			}
 		}
 	}
@@ -172,9 +172,10 @@ var noPlace cluster.Place
 
 // of returns the addresses of a port of a Service: of the Service's first family that has any, the ready ones
 // that are nearest, else those that serve while they terminate (KEP-1669).
-func (u *upstreams) of(s *cluster.Service, all []*cluster.EndpointSlice, number uint16) []netip.AddrPort {
+func (u *upstreams) of(s *cluster.Service, all []*cluster.EndpointSlice, up table.Upstream) []netip.AddrPort {
 	found := []netip.AddrPort{} // not nil, which is no Upstream
-	n := slices.IndexFunc(s.Ports, func(p cluster.Port) bool { return p.Number == number && p.Protocol == cluster.TCP })
+	transport := transportProtocol(up.Protocol)
+	n := slices.IndexFunc(s.Ports, func(p cluster.Port) bool { return p.Number == up.Port && p.Protocol == transport })
 	if n < 0 {
 		return found
 	}
@@ -183,7 +184,7 @@ func (u *upstreams) of(s *cluster.Service, all []*cluster.EndpointSlice, number 
 		slices.Reverse(families)
 	}
 	for _, family := range families {
-		endpoints := endpointsOf(all, family, s.Ports[n].Name)
+		endpoints := endpointsOf(all, family, &s.Ports[n])
 		usable := slices.DeleteFunc(slices.Clone(endpoints), func(e endpoint) bool { return !e.ready })
 		if len(usable) == 0 {
 			usable = slices.DeleteFunc(endpoints, func(e endpoint) bool { return !e.serving || !e.terminating })
@@ -201,12 +202,12 @@ func (u *upstreams) of(s *cluster.Service, all []*cluster.EndpointSlice, number 
 	return slices.Compact(found)
 }
 
-// endpointsOf returns the endpoints of a TCP port in slices of a family.
-func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port string) (found []endpoint) {
+// endpointsOf returns the endpoints of a port in slices of a family.
+func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port *cluster.Port) (found []endpoint) {
 	for _, s := range all {
 		places := s.Places()
 		for _, p := range s.Ports {
-			if s.AddressType != family || p.Name != port || p.Protocol != cluster.TCP || p.Number == 0 {
+			if s.AddressType != family || p.Name != port.Name || p.Protocol != port.Protocol || p.Number == 0 {
 				continue
 			}
 			for i := range s.Endpoints {

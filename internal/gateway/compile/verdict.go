@@ -78,8 +78,8 @@ type Shadow struct {
 
 func (s Shadow) compare(o Shadow) int {
 	return cmp.Or(
-		s.Route.Key.Compare(o.Route.Key), cmp.Compare(s.Index, o.Index), cmp.Compare(s.Hostname, o.Hostname),
-		s.By.Key.Compare(o.By.Key),
+		s.Route.Key.Compare(o.Route.Key), cmp.Compare(s.Route.Kind, o.Route.Kind), cmp.Compare(s.Index, o.Index),
+		cmp.Compare(s.Hostname, o.Hostname), s.By.Key.Compare(o.By.Key),
 	)
 }
 

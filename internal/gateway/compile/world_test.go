@@ -80,7 +80,7 @@ func (w *world) change(tx *cluster.Tx) {
 
 // object makes an object of a random kind, of those more often that there are more of.
 func (w *world) object() cluster.Object {
-	switch w.IntN(26) {
+	switch w.IntN(30) {
 	case 0:
 		return &cluster.Namespace{Name: w.namespace(), Labels: map[string]string{"team": w.of("a", "b")}}
 	case 1:
@@ -101,7 +101,7 @@ func (w *world) object() cluster.Object {
 		return &cluster.ReferenceGrant{
 			Key: w.key("grant", "more"),
 			From: []cluster.GrantFrom{
-				{GroupKind: cluster.GroupKind{Group: gatewayGroup, Kind: w.of("HTTPRoute", "HTTPRoute", "GRPCRoute")}, Namespace: w.namespace()},
+				{GroupKind: cluster.GroupKind{Group: gatewayGroup, Kind: w.of("HTTPRoute", "HTTPRoute", "GRPCRoute", "TCPRoute")}, Namespace: w.namespace()},
 				{GroupKind: cluster.GroupKind{Group: gatewayGroup, Kind: w.of("Gateway", "ListenerSet")}, Namespace: w.namespace()},
 			},
 			To: []cluster.GrantTo{
@@ -160,12 +160,29 @@ func (w *world) listeners() (all []cluster.Listener) {
 		if w.one(10) {
 			l.Protocol = "example.com/other"
 		}
+		if w.one(4) {
+			w.stream(&l)
+		}
 		if w.one(6) {
 			l.Kinds = []cluster.GroupKind{{Group: gatewayGroup, Kind: w.of("HTTPRoute", "OtherRoute")}}
 		}
 		all = append(all, l)
 	}
 	return all
+}
+
+// stream makes a listener one of connections or datagrams.
+func (w *world) stream(l *cluster.Listener) {
+	l.Protocol, l.Kinds = cluster.ListenerProtocol(w.of("TLS", "TLS", "TLS", "TCP", "TCP", "UDP", "UDP")), nil
+	if l.Protocol != cluster.TLSProtocol {
+		l.Port, l.TLS = []uint16{80, 81, 82, 53}[w.IntN(4)], nil
+		return
+	}
+	l.Port = 443
+	if l.TLS == nil {
+		l.TLS = &cluster.ListenerTLS{Certificates: []cluster.ObjectRef{{Kind: "Secret", Namespace: w.namespace(), Name: w.of("c1", "c2")}}}
+	}
+	l.TLS.Mode = []cluster.TLSMode{cluster.TLSPassthrough, cluster.TLSTerminate}[w.IntN(2)]
 }
 
 func (w *world) gateway() *cluster.Frontend {
@@ -220,6 +237,12 @@ func (w *world) service() *cluster.Service {
 	case 6:
 		s.Spec = nil
 	}
+	if w.one(2) {
+		s.Ports = append(s.Ports, cluster.Port{Name: "dns", Number: 80, Protocol: cluster.UDP})
+		if s.Spec != nil && s.Spec.AppProtocols != nil {
+			s.Spec.AppProtocols = append(s.Spec.AppProtocols, nil)
+		}
+	}
 	return s
 }
 
@@ -239,6 +262,8 @@ func (w *world) slice() *cluster.EndpointSlice {
 		s.Ports[0].Number = 0
 	case 2:
 		s.Ports = append(s.Ports, cluster.Port{Name: w.of("web", "more"), Protocol: cluster.TCP, Number: 9000})
+	case 3, 4, 5:
+		s.Ports = append(s.Ports, cluster.Port{Name: "dns", Protocol: cluster.UDP, Number: 5353})
 	}
 	for i := range w.IntN(4) {
 		terminating := w.one(4)
@@ -355,8 +380,21 @@ func (w *world) route() *cluster.Route {
 		spec.Statuses = []cluster.ParentStatus{{Parent: spec.Parents[0], Controller: w.of("a", "b")}}
 	}
 	r := &cluster.Route{Kind: cluster.KindHTTPRoute, Key: w.key("r1", "r2", "r3", "r4", "r5"), Spec: spec}
-	if w.one(4) {
+	switch w.IntN(6) {
+	case 0:
 		w.makeRPC(r)
+	case 1, 2:
+		r.Kind = []cluster.Kind{cluster.KindTLSRoute, cluster.KindTCPRoute, cluster.KindUDPRoute}[w.IntN(3)]
+		for i := range spec.Rules {
+			rule := cluster.RouteRule{Name: spec.Rules[i].Name}
+			for range w.IntN(3) {
+				rule.Backends = append(rule.Backends, cluster.RouteBackend{Weight: int32(w.IntN(3)), BackendRef: w.backendRef()})
+			}
+			spec.Rules[i] = rule
+		}
+		if r.Kind != cluster.KindTLSRoute {
+			return r
+		}
 	}
 	for w.one(3) {
 		if h := w.hostname(); h != "" {
@@ -486,7 +524,7 @@ func (w *world) query(at []table.Socket) *query {
 	if len(at) > 0 && !w.one(3) {
 		socket = at[w.IntN(len(at))]
 	}
-	q.addr, q.port = socket.Addr, socket.Port
+	q.addr, q.port, q.transport = socket.Addr, socket.Port, socket.Transport
 	q.header = make(map[string][]string)
 	for range w.IntN(4) {
 		name := w.of("A", "A", "B", "C")

@@ -10,12 +10,12 @@ import (
 // NewTLSPort returns a Port as NewPort does, whose connections begin with a TLS handshake.
 func NewTLSPort(listeners []*Listener, ingresses *Listener) *Port {
 	p := NewPort(listeners, ingresses)
-	p.tls = true
+	p.opening = Handshake
 	return p
 }
 
 // TLS reports whether connections begin with a TLS handshake.
-func (p *Port) TLS() bool { return p.tls }
+func (p *Port) TLS() bool { return p.opening == Handshake }
 
 // Certificate returns the one for the server name of a client, which may have none: that of the listener
 // that serves requests for the name. It is nil if that has none; owner is nil if there is no listener.

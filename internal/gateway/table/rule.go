@@ -60,7 +60,18 @@ const (
 	HTTP1 Protocol = iota
 	// H2C is HTTP/2 without TLS, of which the client knows before (RFC 9113, section 3.3).
 	H2C
+	// RawTCP and RawUDP are whatever clients speak, over TCP and UDP.
+	RawTCP
+	RawUDP
 )
+
+// Transport returns what carries the protocol.
+func (p Protocol) Transport() Transport {
+	if p == RawUDP {
+		return UDP
+	}
+	return TCP
+}
 
 // Actions are what filters do, in the order in which the fields are listed.
 type Actions struct {

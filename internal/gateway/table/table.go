@@ -8,6 +8,7 @@
 //	                        └► path: exact, else regular expression, else longest prefix
 //	                             └► method, headers, query: the first Route in order ──► Rule
 //	server name ──► Port ──► Listener ──► certificate
+//	             stream.go: └► Host ──► Rule of a TLSRoute, TCPRoute or UDPRoute
 //
 // The order is that of Gateway API (HTTPRouteRule.matches, v1). Ingress has the same one: a path that
 // is equal to that of the request is also the longest.
@@ -27,11 +28,12 @@ type Table struct {
 	ports map[Socket]*Port
 }
 
-// Socket is an address and a port that connections are accepted at. The zero Addr is that of the
+// Socket is an address and a port that connections, or datagrams, are accepted at. The zero Addr is that of the
 // Gateways, and of the Ingresses, that have no address of their own.
 type Socket struct {
-	Addr netip.Addr
-	Port uint16
+	Addr      netip.Addr
+	Port      uint16
+	Transport Transport
 }
 
 // New returns a Table that serves these ports. It keeps the map.
@@ -47,7 +49,8 @@ func (t *Table) Sockets() iter.Seq[Socket] { return maps.Keys(t.ports) }
 type Port struct {
 	listeners names[*Listener]
 	ingresses *Listener
-	tls       bool
+	opening   Opening
+	mixed     bool // a listener with TLS has another mode than Requests
 }
 
 // NewPort returns a Port with the listeners of Gateways, each with another hostname, and that of
@@ -56,6 +59,7 @@ func NewPort(listeners []*Listener, ingresses *Listener) *Port {
 	p := &Port{ingresses: ingresses}
 	for _, l := range listeners {
 		p.listeners.set(l.Hostname, l)
+		p.mixed = p.mixed || l.Mode != Requests
 	}
 	return p
 }
@@ -64,6 +68,9 @@ func NewPort(listeners []*Listener, ingresses *Listener) *Port {
 // if none does.
 func (p *Port) Find(name string, r *Request) (l *Listener, route *Route) {
 	l, h := p.Host(name)
+	if l != nil && l.Mode != Requests {
+		return nil, nil
+	}
 	if h != nil {
 		route = h.Find(r)
 	}
@@ -92,12 +99,13 @@ func (p *Port) Host(name string) (listener *Listener, h *Host) {
 	return listener, nil
 }
 
-// Listener serves the requests for its hostname.
+// Listener serves the requests, or connections, for its hostname.
 type Listener struct {
 	// Name says which listener of which object it is, for people.
 	Name string
 	// Hostname is in lower case; "*." and a name stands for all names below it, "" for all.
 	Hostname string
+	Mode     Mode
 	hosts    names[*Host]
 	rest     *Host
 	// certificates are those of a listener of a Gateway, byHost those of Ingresses; nil for others.

@@ -245,7 +245,7 @@ func TestExplain(t *testing.T) {
 			[]string{"why:  the gateway listens on 80 (Ingress, gateway shop/gw http) and 8080 (gateway shop/gw alt)"},
 		},
 		"a listener that is not served": {
-			gateway("gw", "{name: tcp, port: 81, protocol: TCP}, "+http80), "http://a.test:81/",
+			gateway("gw", "{name: tcp, port: 81, protocol: example.com/other}, "+http80), "http://a.test:81/",
 			"no connection: no Gateway or Ingress is served at port 81", []string{"gateway shop/gw tcp, which has port 81, is not served: UnsupportedProtocol, "},
 		},
 		"another controller's port": {

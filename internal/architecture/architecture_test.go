@@ -285,6 +285,7 @@ var libraries = []arrow{
 	{"internal/policy/droplog", "github.com/mdlayher/netlink", "the socket of the kernel's log of packets"},
 	{"internal/policy/droplog", "golang.org/x/sys", "names of numbers"},
 	{"internal/gateway/app", "github.com/prometheus/client_golang", "collects metrics"},
+	{"internal/gateway/proxy", "github.com/dchest/siphash", "tokens of sessions"},
 	{"internal/gateway/htpasswd", "golang.org/x/crypto", "compares passwords with bcrypt"},
 	{"internal/gateway/app", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/policy/app", "github.com/prometheus/client_golang", "collects metrics"},

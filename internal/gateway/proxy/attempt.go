@@ -27,12 +27,15 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 	if pool == nil || pool.Len() == 0 {
 		return nil, nil, errNoEndpoint
 	}
+	if x.Rule.Retry != nil {
+		return p.attemptAgain(ctx, x, pool)
+	}
 	defer x.out.Free()
 	p.retries.request()
 	var tried []*balance.Endpoint
 	last := errNoEndpoint
 	for {
-		e := pool.Pick(tried...)
+		e := pick(pool, x, tried)
 		if e == nil {
 			return nil, nil, last
 		}
@@ -56,6 +59,14 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 		}
 		last = err
 	}
+}
+
+// pick chooses an endpoint of those that were not tried: first that of the session.
+func pick(pool *balance.Pool, x *exchange, tried []*balance.Endpoint) *balance.Endpoint {
+	if x.session.endpoint != nil && len(tried) == 0 && pool.Use(x.session.endpoint) {
+		return x.session.endpoint
+	}
+	return pool.Pick(tried...)
 }
 
 // do sends a request to an endpoint of an upstream.

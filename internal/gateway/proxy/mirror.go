@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
@@ -34,21 +33,16 @@ func (p *Proxy) mirror(r *http.Request, x *exchange) error {
 			}
 		}
 	}
-	if len(mirrors) == 0 || r.ContentLength < 0 || r.ContentLength > maxMirrored {
+	if len(mirrors) == 0 {
 		return nil
 	}
-	var content []byte
-	if r.ContentLength > 0 {
-		content = make([]byte, r.ContentLength)
-		if _, err := io.ReadFull(r.Body, content); err != nil {
-			return &upstream.Error{Failure: upstream.BadBody, Err: err}
-		}
-		x.body = inMemory{bytes.NewReader(content)}
+	if held, err := p.hold(r, x, maxMirrored); !held {
+		return err
 	}
 	for _, m := range mirrors {
 		select {
 		case p.mirrors <- struct{}{}:
-			made := x.copyOf(r, content)
+			made := x.copyOf(r)
 			go func() {
 				defer func() { <-p.mirrors }()
 				defer p.survive()
@@ -68,13 +62,13 @@ func (p *Proxy) survive() {
 }
 
 // copyOf returns a copy of a request.
-func (x *exchange) copyOf(r *http.Request, content []byte) *upstream.Request {
+func (x *exchange) copyOf(r *http.Request) *upstream.Request {
 	made := &upstream.Request{
 		Method: r.Method, Target: targetOf(x.path, r), Host: hostOf(r), Fields: slices.Clone(x.fields), Length: -1,
 		Header: make(http.Header),
 	}
-	if content != nil {
-		made.Body, made.Length = inMemory{bytes.NewReader(content)}, int64(len(content))
+	if len(x.content) > 0 {
+		made.Body, made.Length = inMemory{bytes.NewReader(x.content)}, int64(len(x.content))
 	}
 	change(&made.Fields, x.Rule.Actions.Request)
 	return made

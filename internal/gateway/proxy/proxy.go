@@ -6,6 +6,7 @@
 //	                filter.go:   redirects, CORS, changes of heads
 //	                mirror.go:   copies
 //	                request.go:  the request that the upstream gets
+//	                persistence.go: the endpoint of a session
 //	                attempt.go:  endpoints, one after the other until one answers
 //	                response.go: the response that the client gets
 //	                tunnel.go:   what becomes another protocol's connection
@@ -17,7 +18,6 @@ package proxy
 import (
 	"cmp"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -138,6 +138,7 @@ type Proxy struct {
 	rates     *limiter.Rates
 	counts    *limiter.Counts
 	passwords *passwords
+	held      atomic.Int64 // octets of bodies
 }
 
 // New returns a Proxy without a Table: it answers 503.
@@ -173,12 +174,15 @@ type exchange struct {
 	at      table.Socket
 	client  recorder
 	fields  upstream.Fields // that the upstream gets without filters
-	body    io.Reader       // of the request, if it was read for copies
 	out     upstream.Request
 	span    Span // nil without a Tracer
 	// admitted is what the request counts in, and maxBody how many octets its body may have; 0 for any number.
 	admitted admission
 	maxBody  int64
+	// content is the body of the request if it was read, see hold, and session what it is part of.
+	content []byte
+	held    bool
+	session session
 	// answered: the answer was not broken off.
 	answered bool
 }
@@ -204,6 +208,9 @@ var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 // end ends an exchange.
 func (p *Proxy) end(x *exchange) {
 	p.leave(x)
+	if n := len(x.content); n > 0 {
+		p.held.Add(-int64(n))
+	}
 	if x.Duration = time.Since(x.Began); p.cfg.Done != nil {
 		p.cfg.Done(&x.Record)
 	}
@@ -323,7 +330,13 @@ func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 		w.WriteHeader(rule.Redirect.Status)
 		return
 	}
-	if x.backend = choose(rule.Backends); x.backend == nil {
+	if rule.Persistence != nil {
+		p.resume(r, x)
+	}
+	if x.backend == nil {
+		x.backend = choose(rule.Backends)
+	}
+	if x.backend == nil {
 		p.answer(w, x, http.StatusInternalServerError, NoBackend)
 		return
 	}
@@ -342,6 +355,12 @@ func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 		p.fail(w, r, x, err)
 		return
 	}
+	if x.Rule.Retry != nil {
+		if _, err := p.hold(r, x, maxHeld); err != nil {
+			p.fail(w, r, x, err)
+			return
+		}
+	}
 	if !x.request(r, w.Header()) {
 		p.answer(w, x, http.StatusBadRequest, BadRequest)
 		return
@@ -354,6 +373,9 @@ func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 	}
 	defer endpoint.Done()
 	defer res.Close()
+	if x.Rule.Persistence != nil {
+		x.persist(w.Header(), endpoint)
+	}
 	if res.Status == http.StatusSwitchingProtocols {
 		p.tunnel(w, x, res)
 	} else {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"net"
@@ -46,8 +47,8 @@ func (x *exchange) request(r *http.Request, header http.Header) bool {
 // setBody sets the body of the request that the upstream gets.
 func (x *exchange) setBody(r *http.Request) {
 	out := &x.out
-	if x.body != nil {
-		out.Body, out.Length = x.body, r.ContentLength
+	if len(x.content) > 0 {
+		out.Body, out.Length = inMemory{bytes.NewReader(x.content)}, int64(len(x.content))
 		return
 	}
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {

@@ -113,23 +113,14 @@ type SignIn struct {
 }
 
 // Retry is when a request is sent again (HTTPRouteRetry, GEP-1731): after a response with one of Codes, and if there was
-// none. Without a Retry a rule has what Proxy does of its own accord. A request with a body is sent again if it was
-// short enough to be held.
+// none. Without a Retry a rule has what Proxy does of its own accord. A request with a body is sent again if the body was
+// short enough to be held, and said its length. These retries do not count in the limit of a fifth of the requests.
 type Retry struct {
 	Codes []int
 	// Attempts is how often it is sent again at most.
 	Attempts int
 	// Backoff is the shortest time between two attempts. It grows with each; 0 is none.
 	Backoff time.Duration
-}
-
-// RetryBudget limits what a backend gets again (XBackendTrafficPolicy.retryConstraint, GEP-3388). In each Interval
-// Percent of the requests may be such, and Minimum in each MinimumPer. Beyond it a request is answered with 503.
-type RetryBudget struct {
-	Percent    int
-	Interval   time.Duration
-	Minimum    int
-	MinimumPer time.Duration
 }
 
 // Persistence sends the requests of a session to the backend and the endpoint that got the first one

@@ -40,8 +40,6 @@ type Backend struct {
 	// Reason is why it is invalid.
 	Reason Reason
 	Weight uint32
-	// RetryBudget limits what it gets again; nil for what the Retry of the rule says, or the limit of all backends.
-	RetryBudget *RetryBudget
 	Actions
 }
 

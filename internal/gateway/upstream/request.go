@@ -124,6 +124,15 @@ func (r *Request) Free() {
 	r.room, r.out = nil, nil
 }
 
+// Again returns a Request like r, which may be sent whatever became of r; its body, of the same length, is read anew.
+func (r *Request) Again(body io.Reader) *Request {
+	return &Request{
+		Method: r.Method, Target: r.Target, Host: r.Host, Fields: r.Fields, Upgrade: r.Upgrade, Trailers: r.Trailers,
+		Body: body, Length: r.Length, Trailer: r.Trailer, Expect: r.Expect,
+		Deadline: r.Deadline, Header: r.Header, Informational: r.Informational,
+	}
+}
+
 // appendHead appends the head (RFC 9112, sections 3 and 5).
 func (r *Request) appendHead(b []byte) []byte {
 	b = append(b, r.Method...)

@@ -286,6 +286,7 @@ var libraries = []arrow{
 	{"internal/policy/droplog", "golang.org/x/sys", "names of numbers"},
 	{"internal/gateway/app", "github.com/prometheus/client_golang", "collects metrics"},
 	{"internal/gateway/proxy", "github.com/dchest/siphash", "tokens of sessions"},
+	{"internal/gateway/proxy", "google.golang.org/protobuf", "messages of Envoy's authorization services"},
 	{"internal/gateway/htpasswd", "golang.org/x/crypto", "compares passwords with bcrypt"},
 	{"internal/gateway/app", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/policy/app", "github.com/prometheus/client_golang", "collects metrics"},

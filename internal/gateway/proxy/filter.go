@@ -50,6 +50,11 @@ func location(r *http.Request, x *exchange, by *table.Redirect) string {
 
 // changeResponse changes the head of a response.
 func changeResponse(h http.Header, x *exchange) {
+	if x.granted != nil {
+		for _, f := range x.granted.response {
+			h.Add(f.Name, f.Value)
+		}
+	}
 	if x.Rule.CORS != nil {
 		allowOrigin(h, x.Request.Header.Get("Origin"), x.Rule.CORS)
 	}

@@ -107,7 +107,12 @@ func (p *Proxy) authenticate(w *recorder, r *http.Request, x *exchange) bool {
 	if g.AnyOf && len(g.Allow) > 0 && contains(g.Allow, Client(r, p.cfg.Trusted)) {
 		return true
 	}
-	return g.BasicAuth == nil || p.login(w, r, x, g.BasicAuth)
+	if g.BasicAuth != nil {
+		if _, _, given := r.BasicAuth(); given || !g.AnyOf || g.External == nil {
+			return p.login(w, r, x, g.BasicAuth) && (g.AnyOf || g.External == nil || p.external(w, r, x, g.External))
+		}
+	}
+	return g.External == nil || p.external(w, r, x, g.External)
 }
 
 // login reports whether a request has the password of a user (RFC 7617); otherwise it is answered.

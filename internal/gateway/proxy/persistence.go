@@ -20,8 +20,8 @@ type session struct {
 }
 
 // tokenSize is that of a token: when the session began, and a hash of that and of the endpoint. The token is this in
-// base64. Each gateway finds the endpoint by comparing the hash with those of all endpoints of the rule, so that none has
-// to remember sessions, and none sends a request anywhere that the rule does not lead.
+// base64. Each gateway finds the endpoint by comparing the hash with those of all endpoints of the rule, so that none
+// has to remember sessions, and none sends a request anywhere that the rule does not lead.
 const tokenSize = 4 + 8
 
 var encoding = base64.RawURLEncoding

@@ -3,6 +3,7 @@
 //
 //	h1.Server   ──► proxy.go:    the route of a request, or why there is none
 //	                guard.go:    what the rule demands of a request
+//	                authorize.go, envoy.go: what another service says of it
 //	                filter.go:   redirects, CORS, changes of heads
 //	                mirror.go:   copies
 //	                request.go:  the request that the upstream gets
@@ -112,6 +113,9 @@ const (
 	Unauthenticated table.Reason = "no valid password"
 	TooManyLogins   table.Reason = "too many logins"
 	BodyTooLarge    table.Reason = "body too large"
+	Refused         table.Reason = "refused by the authorization service"
+	SignIn          table.Reason = "redirect to sign in"
+	NoAuthorization table.Reason = "no answer of the authorization service"
 
 	ClientGone table.Reason = "client gone"
 	Stopped    table.Reason = "gateway stopped" // set by who stops it
@@ -122,7 +126,8 @@ func Known(r table.Reason) bool {
 	switch r {
 	case NoTable, NoListener, NoRoute, Misdirected, BadPath, BadRequest, NoBackend, NoEndpoint, Unreachable, Invalid,
 		BrokenOff, TimedOut, Redirected, Preflight, ClientGone, Stopped,
-		AddressDenied, RateLimited, TooManyAtOnce, Unauthenticated, TooManyLogins, BodyTooLarge:
+		AddressDenied, RateLimited, TooManyAtOnce, Unauthenticated, TooManyLogins, BodyTooLarge,
+		Refused, SignIn, NoAuthorization:
 		return true
 	}
 	return false
@@ -138,7 +143,8 @@ type Proxy struct {
 	rates     *limiter.Rates
 	counts    *limiter.Counts
 	passwords *passwords
-	held      atomic.Int64 // octets of bodies
+	outside   *http.Transport // to authorization services outside the cluster
+	held      atomic.Int64    // octets of bodies
 }
 
 // New returns a Proxy without a Table: it answers 503.
@@ -150,6 +156,7 @@ func New(cfg Config) *Proxy {
 	return &Proxy{
 		cfg: cfg, upstreams: upstreams, mirrors: make(chan struct{}, maxMirrors),
 		rates: limiter.NewRates(cmp.Or(cfg.Clients, defaultClients)), counts: limiter.NewCounts(), passwords: newPasswords(),
+		outside: newOutside(),
 	}
 }
 
@@ -160,7 +167,10 @@ func (p *Proxy) SetTable(t *table.Table) { p.table.Store(t) }
 func (p *Proxy) Table() *table.Table { return p.table.Load() }
 
 // Close closes the connections to endpoints that have nothing to do.
-func (p *Proxy) Close() { p.upstreams.Close() }
+func (p *Proxy) Close() {
+	p.upstreams.Close()
+	p.outside.CloseIdleConnections()
+}
 
 // InUse returns the connections to endpoints that are in use. Closing one breaks off what it is used for.
 func (p *Proxy) InUse() []net.Conn { return p.upstreams.InUse() }
@@ -183,6 +193,7 @@ type exchange struct {
 	content []byte
 	held    bool
 	session session
+	granted *granted // what an authorization service has the backend and the client get; nil for nothing
 	// answered: the answer was not broken off.
 	answered bool
 }
@@ -351,6 +362,9 @@ func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 // forward sends a request to its upstream, and the response to the client.
 func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 	x.fields = p.fields(x.fields, r, x.span)
+	if x.granted != nil {
+		x.granted.apply(&x.fields)
+	}
 	if err := p.mirror(r, x); err != nil {
 		p.fail(w, r, x, err)
 		return

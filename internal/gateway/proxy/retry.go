@@ -11,8 +11,8 @@ import (
 	"portolan.dev/portolan/internal/gateway/upstream"
 )
 
-// attemptAgain is attempt for a rule with a Retry. Each attempt is sent to an endpoint that was not tried before, as long
-// as there is one.
+// attemptAgain is attempt for a rule with a Retry. Each attempt is sent to an endpoint that was not tried before, as
+// long as there is one.
 func (p *Proxy) attemptAgain(
 	ctx context.Context, x *exchange, pool *balance.Pool,
 ) (*upstream.Response, *balance.Endpoint, error) {
@@ -36,7 +36,7 @@ func (p *Proxy) attemptAgain(
 		if err != nil {
 			at = blame(ctx, x, err)
 		}
-		if at != requests && at != neither || err == nil {
+		if at == endpoints || err == nil {
 			pool.Report(e, err == nil)
 		}
 		wait := x.backoff()

@@ -112,9 +112,9 @@ type SignIn struct {
 	Parameter string
 }
 
-// Retry is when a request is sent again (HTTPRouteRetry, GEP-1731): after a response with one of Codes, and if there was
-// none. Without a Retry a rule has what Proxy does of its own accord. A request with a body is sent again if the body was
-// short enough to be held, and said its length. These retries do not count in the limit of a fifth of the requests.
+// Retry is when a request is sent again (HTTPRouteRetry, GEP-1731): after a response with one of Codes, and if there
+// was none. Without a Retry a rule has what Proxy does of its own accord. A request with a body is sent again if the
+// body was short enough to be held, and said its length. These retries do not count in the limit of a fifth of the requests.
 type Retry struct {
 	Codes []int
 	// Attempts is how often it is sent again at most.

@@ -152,6 +152,9 @@ var arrows = []arrow{
 
 	{"gateway/h1", "support/budget", "connections are accounted"},
 	{"gateway/upstream", "support/sockbuf", "what the kernel holds for connections is bounded"},
+	{"gateway/stream", "support/sockbuf", "what the kernel holds for connections is bounded"},
+	{"gateway/stream", "support/budget", "connections are accounted"},
+	{"gateway/datagram", "support/budget", "sessions are accounted"},
 	{"gateway/settings", "config/key", "declares keys"},
 	{"gateway/app", "cluster", "follows the model"},
 	{"gateway/app", "config", "settings of its part"},
@@ -246,6 +249,8 @@ var libraries = []arrow{
 	{"internal/dns/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
 	{"internal/support/bind", "golang.org/x/sys", "the capability for ports below 1024, and shared ports"},
 	{"internal/support/sockbuf", "golang.org/x/sys", "options and queues of sockets"},
+	{"internal/gateway/stream", "golang.org/x/sys", "the kernel moves octets between sockets"},
+	{"internal/gateway/datagram", "golang.org/x/sys", "the address that a datagram came to"},
 	{"internal/support/handover", "golang.org/x/sys", "who is at the other end of a socket"},
 	{"internal/dns/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
 	{"internal/dns/dnsserver", "golang.org/x/sync", "goroutines that end together"},

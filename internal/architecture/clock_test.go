@@ -28,6 +28,8 @@ var wallClockUses = []struct{ file, function, why string }{
 	{"gateway/app/app.go", "time.Unix", "any time that is over interrupts a write"},
 	{"gateway/app/metrics.go", "time.Unix", "metrics of causes that other machines noted, and of certificates"},
 	{"gateway/app/metrics.go", "Unix", "metrics have the time at which a certificate ends"},
+	{"gateway/datagram/session.go", "time.Unix", "any time that is over interrupts a read"},
+	{"gateway/datagram/socket.go", "time.Unix", "any time that is over interrupts a read"},
 	{"gateway/h1/body.go", "time.Unix", "any time that is over interrupts a read"},
 	{"gateway/h1/pace.go", "time.Unix", "any time that is over interrupts a read"},
 	{"gateway/h1/conn.go", "time.Unix", "any time that is over interrupts a read"},

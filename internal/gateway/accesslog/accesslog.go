@@ -1,4 +1,4 @@
-// Package accesslog writes a line for each request of a gateway, in JSON or in the combined format (Apache
+// Package accesslog writes a line for each request of a gateway, and each connection and session that it passes on, in JSON or in the combined format (Apache
 // HTTP Server 2.4, "Log Files"). It never delays a request: of lines that are not written in time those that
 // come next are dropped, and counted.
 //
@@ -15,8 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"portolan.dev/portolan/internal/gateway/datagram"
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
+	"portolan.dev/portolan/internal/gateway/stream"
 )
 
 // Format is what a line looks like.
@@ -93,6 +95,42 @@ func (l *Log) Refused(r h1.Refusal) {
 		return
 	}
 	l.log(&entry{time: time.Now(), client: hostOf(r.Remote), peer: r.Remote, status: r.Status, reason: r.Reason}, format)
+}
+
+// Stream logs what became of a connection of a TLSRoute or TCPRoute.
+func (l *Log) Stream(r *stream.Record) {
+	format := *l.format.Load()
+	if format == Off {
+		return
+	}
+	protocol := "TCP"
+	if r.ServerName != "" {
+		protocol = "TLS"
+	}
+	l.log(&entry{
+		time: r.Began, client: hostOf(r.Client), peer: r.Client, sent: r.Sent, reason: string(r.Reason),
+		passed: &passed{protocol: protocol, serverName: r.ServerName, received: r.Received},
+		record: &proxy.Record{
+			Listener: r.Listener, Rule: r.Rule, Upstream: r.Upstream, Endpoint: r.Endpoint, Attempts: r.Attempts,
+			Sent: r.Sent, Duration: r.Duration,
+		},
+	}, format)
+}
+
+// Session logs what became of a session of a UDPRoute.
+func (l *Log) Session(r *datagram.Record) {
+	format := *l.format.Load()
+	if format == Off {
+		return
+	}
+	l.log(&entry{
+		time: r.Began, client: r.Client.Addr().String(), peer: r.Client.String(), sent: r.Sent, reason: string(r.Reason),
+		passed: &passed{protocol: "UDP", received: r.Received},
+		record: &proxy.Record{
+			Listener: r.Listener, Rule: r.Rule, Upstream: r.Upstream, Endpoint: r.Endpoint, Attempts: 1, Sent: r.Sent,
+			Duration: r.Duration,
+		},
+	}, format)
 }
 
 // log has a line be written.

@@ -24,6 +24,14 @@ type entry struct {
 	sent         int64
 	reason       string
 	record       *proxy.Record
+	passed       *passed // nil for requests
+}
+
+// passed is what a line says of a connection that was passed on, or of a session of UDP.
+type passed struct {
+	protocol   string
+	serverName string
+	received   int64 // octets
 }
 
 // requestEntry returns what is logged of a request.
@@ -63,7 +71,13 @@ func (e *entry) appendJSON(to []byte) []byte {
 		to = text(to, "target", target(r))
 		to = text(to, "protocol", r.Proto)
 	}
-	to = number(to, "status", int64(e.status))
+	if p := e.passed; p != nil {
+		to = text(to, "host", p.serverName)
+		to = text(to, "protocol", p.protocol)
+		to = number(to, "received", p.received)
+	} else {
+		to = number(to, "status", int64(e.status))
+	}
 	to = text(to, "reason", e.reason)
 	if e.record != nil {
 		to = e.appendRecord(to)

@@ -28,10 +28,12 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/gateway/accesslog"
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/datagram"
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
 	"portolan.dev/portolan/internal/gateway/settings"
 	"portolan.dev/portolan/internal/gateway/status"
+	"portolan.dev/portolan/internal/gateway/stream"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/gateway/tlsfront"
 	"portolan.dev/portolan/internal/gateway/tracing"
@@ -65,6 +67,9 @@ type Gateway struct {
 	proxy       *proxy.Proxy
 	connections *budget.Account
 	streams     *budget.Account // requests over HTTP/2
+	sessions    *budget.Account // of UDP
+	passing     *stream.Server
+	datagrams   *datagram.Server
 	log         *accesslog.Log
 	tracer      *tracing.Tracer // nil without a collector
 	sockets     *sockets
@@ -86,7 +91,7 @@ func New(cfg Config) (*Gateway, error) {
 	made := compiled.Gateway
 	g := &Gateway{
 		cfg: cfg, settings: made, endpoints: new(balance.Set[table.Upstream]),
-		connections: newConnections(made.Connections), streams: newStreams(),
+		connections: newConnections(made.Connections), streams: newStreams(), sessions: newSessions(),
 	}
 	g.metrics = newMetrics(made.RouteMetrics, g.hasRoute)
 	if g.settings.Compile.Node == "" {
@@ -128,9 +133,11 @@ func New(cfg Config) (*Gateway, error) {
 		}
 		front.Default, g.ofFiles = c.Get, c.Get
 	}
+	fronts := tlsfront.New(front)
+	g.newPassing(fronts)
 	g.sockets = newSockets(socketsConfig{
 		Listen: made.Listen, PortOffset: made.PortOffset, Limits: made.Limits, Drain: made.DrainListener,
-		Connections: g.connections, Handler: g.handler, TLS: tlsfront.New(front).At,
+		Connections: g.connections, Streams: g.passing, Datagrams: g.datagrams, Handler: g.handler, TLS: fronts.At,
 		Refused: g.refused, BreakOff: g.breakOff, Log: cfg.Log,
 	})
 	g.pressure = newPressure(g)
@@ -171,6 +178,8 @@ const (
 	streamShare     = 0.27
 	connectionCost  = 32 << 10
 	maxConnections  = 50_000
+	sessionShare    = 0.1
+	sessionCost     = 8 << 10
 )
 
 // The share of the memory limit for clients of rate limits, the memory of one in octets, and the highest number.
@@ -194,6 +203,36 @@ func newConnections(set int) *budget.Account {
 func newStreams() *budget.Account {
 	n := budget.Within(streamShare, connectionCost, maxConnections)
 	return budget.NewAccount("gateway-http2", budget.Limits{Total: n, PerSource: n})
+}
+
+// newSessions returns the account of all sessions of UDP.
+func newSessions() *budget.Account {
+	n := budget.Within(sessionShare, sessionCost, maxConnections)
+	return budget.NewAccount("gateway-udp", budget.Limits{Total: n, PerSource: n})
+}
+
+// newPassing makes what passes on connections and datagrams as they are.
+func (g *Gateway) newPassing(fronts *tlsfront.Front) {
+	g.passing = stream.New(stream.Config{
+		Table: g.proxy.Table, Endpoints: g.endpoints, TLS: fronts.StreamsAt, Idle: g.settings.StreamIdle,
+		Handshake: g.settings.Limits.HandshakeTimeout, Drain: g.settings.DrainUpgraded, Log: g.cfg.Log,
+		Began: func() {
+			g.pressure.begin()
+			g.underWay.Add(1)
+		},
+		Done: func(r *stream.Record) {
+			g.metrics.passed(r)
+			g.log.Stream(r)
+			g.underWay.Add(-1)
+		},
+	})
+	g.datagrams = datagram.New(datagram.Config{
+		Table: g.proxy.Table, Endpoints: g.endpoints, Sessions: g.sessions, Idle: g.settings.SessionIdle, Log: g.cfg.Log,
+		Done: func(r *datagram.Record) {
+			g.metrics.session(r)
+			g.log.Session(r)
+		},
+	})
 }
 
 // handler returns what serves the requests that come to a socket.
@@ -293,7 +332,7 @@ func (g *Gateway) Ready() (missing, remarks []string) {
 
 // Accounts returns the figures of the connections.
 func (g *Gateway) Accounts() []budget.Stats {
-	return []budget.Stats{g.connections.Stats(), g.streams.Stats()}
+	return []budget.Stats{g.connections.Stats(), g.streams.Stats(), g.sessions.Stats()}
 }
 
 // Metrics returns the collector of the part's metrics.

@@ -20,7 +20,9 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/gateway/balance"
 	"portolan.dev/portolan/internal/gateway/compile"
+	"portolan.dev/portolan/internal/gateway/datagram"
 	"portolan.dev/portolan/internal/gateway/h1"
+	"portolan.dev/portolan/internal/gateway/stream"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/support/budget"
 )
@@ -97,7 +99,9 @@ func newTestSockets(t *testing.T, offset uint16, listen ...netip.Addr) *sockets 
 		Handler: func(at table.Socket) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, at.Addr.String()) })
 		},
-		Refused: func(h1.Refusal) {}, BreakOff: func() {}, Log: slog.New(slog.DiscardHandler),
+		Streams:   stream.New(stream.Config{Table: func() *table.Table { return nil }}),
+		Datagrams: datagram.New(datagram.Config{Table: func() *table.Table { return nil }}),
+		Refused:   func(h1.Refusal) {}, BreakOff: func() {}, Log: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(s.close)
 	return s

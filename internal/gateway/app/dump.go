@@ -25,13 +25,20 @@ func (g *Gateway) WriteTable(to io.Writer) error {
 		return out.Flush()
 	}
 	problems := g.sockets.errors()
-	compare := func(a, b table.Socket) int { return cmp.Or(cmp.Compare(a.Port, b.Port), a.Addr.Compare(b.Addr)) }
+	compare := func(a, b table.Socket) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), a.Addr.Compare(b.Addr), cmp.Compare(a.Transport, b.Transport))
+	}
 	for _, at := range slices.SortedFunc(t.Sockets(), compare) {
 		host := "*"
 		if at.Addr.IsValid() {
 			host = at.Addr.String()
 		}
-		fmt.Fprintf(out, "port %d of %s, bound at %s\n", at.Port, host, strings.Join(g.sockets.addresses(at), ", "))
+		transport := ""
+		if at.Transport == table.UDP {
+			transport = " for UDP"
+		}
+		bound := strings.Join(g.sockets.addresses(at), ", ")
+		fmt.Fprintf(out, "port %d of %s%s, bound at %s\n", at.Port, host, transport, bound)
 		if err := problems[at]; err != nil {
 			fmt.Fprintf(out, "  not bound: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
@@ -49,7 +56,7 @@ func (g *Gateway) WriteTable(to io.Writer) error {
 
 // writeListener writes a listener.
 func (g *Gateway) writeListener(out io.Writer, l *table.Listener) {
-	fmt.Fprintf(out, "  %s, hostname %s\n", l.Name, cmp.Or(l.Hostname, "*"))
+	fmt.Fprintf(out, "  %s, hostname %s%s\n", l.Name, cmp.Or(l.Hostname, "*"), modeText[l.Mode])
 	hosts := maps.Collect(l.Hosts())
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		fmt.Fprintf(out, "    host %s\n", cmp.Or(name, "*"))
@@ -60,6 +67,9 @@ func (g *Gateway) writeListener(out io.Writer, l *table.Listener) {
 		g.writeRoutes(out, rest)
 	}
 }
+
+// modeText is what a listener does with connections, but for requests.
+var modeText = map[table.Mode]string{table.Stream: ", passed on", table.Passthrough: ", passed on with their TLS"}
 
 // writeRoutes writes the routes of a host.
 func (g *Gateway) writeRoutes(out io.Writer, h *table.Host) {

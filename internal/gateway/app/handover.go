@@ -16,10 +16,10 @@ func (g *Gateway) inherit(ctx context.Context) bool {
 	if err != nil {
 		g.cfg.Log.Warn("the ports of the process before cannot be taken over", "err", err)
 	}
-	if len(all) == 0 {
+	if all.Len() == 0 {
 		return false
 	}
-	g.cfg.Log.Info("ports of the process before are taken over", "ports", len(all))
+	g.cfg.Log.Info("ports of the process before are taken over", "ports", all.Len())
 	g.sockets.mu.Lock()
 	defer g.sockets.mu.Unlock()
 	g.sockets.inherited = all
@@ -50,9 +50,14 @@ func (s *sockets) offered() (all []handover.Socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at, sock := range s.open {
-		for addr, l := range sock.listeners {
-			if address, err := s.address(at, addr); err == nil && l.tcp != nil {
-				all = append(all, handover.Socket{Name: address, Listener: l.tcp})
+		for addr, b := range sock.listeners {
+			address, err := s.address(at, addr)
+			switch {
+			case err != nil:
+			case b.tcp != nil:
+				all = append(all, handover.Socket{Name: address, Listener: b.tcp})
+			case b.udp != nil:
+				all = append(all, handover.Socket{Name: packetName(address), Packets: b.udp})
 			}
 		}
 	}
@@ -61,11 +66,12 @@ func (s *sockets) offered() (all []handover.Socket) {
 
 // dropInherited closes inherited listeners that no socket of the table has. The caller holds the lock.
 func (s *sockets) dropInherited() {
-	for _, l := range s.inherited {
-		l.Close()
-	}
-	s.inherited = nil
+	s.inherited.Close()
+	s.inherited = handover.Taken{}
 }
+
+// packetName is the name of a socket of UDP for the next process.
+func packetName(address string) string { return "udp " + address }
 
 // forgetInherited is dropInherited for callers without the lock.
 func (s *sockets) forgetInherited() {

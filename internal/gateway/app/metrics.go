@@ -6,9 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/datagram"
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
 	"portolan.dev/portolan/internal/gateway/status"
+	"portolan.dev/portolan/internal/gateway/stream"
+	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
@@ -35,7 +38,11 @@ var (
 		"Spans of traced requests, by whether the collector took them.",
 		"result",
 	)
-	underWayCount = metrics.Desc("gateway_requests_under_way", "Requests that are served now, and upgraded connections.")
+	underWayCount = metrics.Desc(
+		"gateway_requests_under_way", "Requests that are served now, upgraded connections, and those of TLSRoutes and TCPRoutes.",
+	)
+	sessionCount  = metrics.Desc("gateway_udp_sessions", "Sessions of UDPRoutes.")
+	datagramCount = metrics.Desc("gateway_udp_datagrams_total", "Datagrams sent to endpoints and to clients.", "to")
 	leading       = metrics.Desc("gateway_leader", "1 if this gateway writes the statuses, 0 if another one does.")
 )
 
@@ -51,6 +58,8 @@ type gatewayMetrics struct {
 	attempts prometheus.Counter
 	sent     prometheus.Counter
 	relieved prometheus.Counter
+	// streams and sessions are connections and sessions of UDP that were passed on, and octets what was.
+	streams, sessions, octets *prometheus.CounterVec
 	// compiles are how long changes took to be served, and delays how old their causes were then.
 	compiles, delays prometheus.Histogram
 }
@@ -80,6 +89,16 @@ func newMetrics(routes int, exists func(route string) bool) *gatewayMetrics {
 		relieved: prometheus.NewCounter(counter(
 			"connections_closed_for_memory_total", "Connections that were closed as the memory was nearly used up.",
 		)),
+		streams: prometheus.NewCounterVec(counter(
+			"streams_total", "Connections of TLSRoutes and TCPRoutes that ended, by the route and why; done if their ends ended them.",
+		), []string{"route", "result"}),
+		sessions: prometheus.NewCounterVec(counter(
+			"udp_sessions_total", "Sessions of UDPRoutes that ended, by the route and why, and datagrams that were dropped; "+
+				"done if nothing came any more.",
+		), []string{"route", "result"}),
+		octets: prometheus.NewCounterVec(counter(
+			"passed_bytes_total", "Size of what connections and sessions passed on that have ended, to clients and from them.",
+		), []string{"transport", "direction"}),
 		compiles: histogram("compile_duration_seconds", "Time from the notice of a change until requests are served by it."),
 		delays: histogram(
 			"programming_duration_seconds",
@@ -108,6 +127,42 @@ func (m *gatewayMetrics) done(r *proxy.Record) {
 	}
 }
 
+// passed records what became of a connection that was to be passed on.
+func (m *gatewayMetrics) passed(r *stream.Record) {
+	m.streams.WithLabelValues(m.routes.label(r.Rule), result(r.Reason, stream.Known(r.Reason))).Inc()
+	m.pass(table.TCP, r.Sent, r.Received)
+}
+
+// session records what became of a session of UDP.
+func (m *gatewayMetrics) session(r *datagram.Record) {
+	m.sessions.WithLabelValues(m.routes.label(r.Rule), result(r.Reason, datagram.Known(r.Reason))).Inc()
+	m.pass(table.UDP, r.Sent, r.Received)
+}
+
+func (m *gatewayMetrics) pass(t table.Transport, sent, received int64) {
+	m.octets.WithLabelValues(t.String(), "sent").Add(float64(sent))
+	m.octets.WithLabelValues(t.String(), "received").Add(float64(received))
+}
+
+// result returns the label of a reason. Those of rules have one together.
+func result(r table.Reason, known bool) string {
+	switch {
+	case r == "":
+		return "done"
+	case known:
+		return string(r)
+	}
+	return ruleReason
+}
+
+// prune removes the series of routes that are no more.
+func (m *gatewayMetrics) prune() {
+	for _, route := range m.routes.prune() {
+		m.streams.DeletePartialMatch(prometheus.Labels{"route": route})
+		m.sessions.DeletePartialMatch(prometheus.Labels{"route": route})
+	}
+}
+
 // refuse records a request that was refused.
 func (m *gatewayMetrics) refuse(r h1.Refusal) { m.refused.WithLabelValues(r.Reason).Inc() }
 
@@ -129,7 +184,7 @@ func (m *gatewayMetrics) changed(took time.Duration, changes *cluster.Changes) {
 
 func (m *gatewayMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.reasons, m.refused, m.writes, m.attempts, m.sent, m.relieved, m.compiles, m.delays,
+		m.reasons, m.refused, m.writes, m.attempts, m.sent, m.relieved, m.compiles, m.delays, m.streams, m.sessions, m.octets,
 	}
 }
 
@@ -137,7 +192,7 @@ func (m *gatewayMetrics) collectors() []prometheus.Collector {
 func (g *Gateway) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		routeRequests, routeDuration, upstreamCount, endpointCount, ejectedCount, socketCount, unboundCount, linesDropped,
-		certExpiry, waitingCount, spanCount, underWayCount, leading,
+		certExpiry, waitingCount, spanCount, underWayCount, leading, sessionCount, datagramCount,
 	} {
 		ch <- d
 	}
@@ -165,6 +220,10 @@ func (g *Gateway) Collect(ch chan<- prometheus.Metric) {
 	metrics.Gauge(ch, socketCount, float64(open))
 	metrics.Gauge(ch, unboundCount, float64(failing))
 	metrics.Gauge(ch, underWayCount, float64(g.underWay.Load()))
+	metrics.Gauge(ch, sessionCount, float64(g.datagrams.Sessions()))
+	there, back := g.datagrams.Datagrams()
+	metrics.Counter(ch, datagramCount, there, "endpoint")
+	metrics.Counter(ch, datagramCount, back, "client")
 	metrics.Counter(ch, linesDropped, g.log.Dropped())
 	if g.tracer != nil {
 		taken, lost := g.tracer.Sent()

@@ -80,8 +80,9 @@ func newPressure(g *Gateway) *pressure {
 	high := max(highMemory, min(mostMemory, float64(debug.SetMemoryLimit(-1))/limit+aboveRuntime))
 	return &pressure{began: time.Now(), pressureConfig: pressureConfig{
 		limit: group.Limit(), high: int64(high * limit), used: group.Used,
-		clients: g.sockets.connections, endpoints: g.proxy.InUse,
-		closed: func(n int) { g.metrics.relieved.Add(float64(n)) }, log: g.cfg.Log,
+		clients:   g.sockets.connections,
+		endpoints: func() []net.Conn { return append(g.proxy.InUse(), g.passing.InUse()...) },
+		closed:    func(n int) { g.metrics.relieved.Add(float64(n)) }, log: g.cfg.Log,
 	}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan.dev/portolan/internal/gateway/proxy"
+	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
@@ -139,13 +140,31 @@ func (s *routesStats) count(r *proxy.Record) {
 	s.of(r.Rule.Object).count(r)
 }
 
-// prune removes the figures of routes that are no more, so that others can have some.
-func (s *routesStats) prune() {
+// label returns the value of the label route for what a rule serves, which may be none.
+func (s *routesStats) label(of *table.Rule) string {
+	switch {
+	case of == nil:
+		return noRoute
+	case s.of(of.Object) == &s.other:
+		return otherRoutes
+	}
+	return of.Object
+}
+
+// prune removes the figures of routes that are no more, so that others can have some, and returns their names.
+func (s *routesStats) prune() (gone []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	made := maps.Clone(*s.byName.Load())
-	maps.DeleteFunc(made, func(name string, _ *routeStats) bool { return !s.exists(name) })
+	maps.DeleteFunc(made, func(name string, _ *routeStats) bool {
+		if s.exists(name) {
+			return false
+		}
+		gone = append(gone, name)
+		return true
+	})
 	s.byName.Store(&made)
+	return gone
 }
 
 // collect sends the series of all routes.

@@ -18,10 +18,13 @@ import (
 	"syscall"
 	"time"
 
+	"portolan.dev/portolan/internal/gateway/datagram"
 	"portolan.dev/portolan/internal/gateway/h1"
+	"portolan.dev/portolan/internal/gateway/stream"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/support/bind"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/handover"
 	"portolan.dev/portolan/internal/support/retry"
 )
 
@@ -34,6 +37,9 @@ type socketsConfig struct {
 	// Drain is how long requests go on at a socket that is removed.
 	Drain       time.Duration
 	Connections *budget.Account
+	// Streams and Datagrams serve what is passed on as it is.
+	Streams   *stream.Server
+	Datagrams *datagram.Server
 	// Handler returns what serves the requests that come to a socket.
 	Handler func(table.Socket) http.Handler
 	// TLS returns what h1.Server.TLS is for a socket.
@@ -52,8 +58,8 @@ type sockets struct {
 	mu       sync.Mutex
 	open     map[table.Socket]*socket
 	draining bool // no more are opened
-	// inherited are listeners of the process before this one that no socket has yet, by address.
-	inherited map[string]*net.TCPListener
+	// inherited are those of the process before this one that no socket has yet, by address.
+	inherited handover.Taken
 	// ending are those that were removed and still have connections, which end when late is closed.
 	ending sync.WaitGroup
 	late   chan struct{}
@@ -71,10 +77,43 @@ type socket struct {
 	next      time.Time // when those that cannot be bound are tried again; zero for never
 }
 
-// bound is a listener of a socket.
+// bound is an address that a socket is bound at.
 type bound struct {
-	net.Listener
-	tcp *net.TCPListener // without what the socket adds to it
+	listener net.Listener     // nil for UDP
+	tcp      *net.TCPListener // the same, without what the socket adds to it
+	packets  *datagram.Socket // nil for TCP
+	udp      *net.UDPConn     // of packets
+}
+
+// addr returns the address.
+func (b *bound) addr() net.Addr {
+	if b.packets != nil {
+		return b.packets.Addr()
+	}
+	return b.listener.Addr()
+}
+
+// refuse has no further connections be accepted.
+func (b *bound) refuse() {
+	if b.listener != nil {
+		b.listener.Close()
+	}
+}
+
+// end lets endpoints answer what they were sent by UDP, and closes the socket.
+func (b *bound) end(ctx context.Context) {
+	if b.packets != nil {
+		b.packets.Drain(ctx)
+		b.packets.Close()
+	}
+}
+
+// close ends all.
+func (b *bound) close() {
+	b.refuse()
+	if b.packets != nil {
+		b.packets.Close()
+	}
 }
 
 func newSockets(cfg socketsConfig) *sockets {
@@ -108,7 +147,7 @@ func (s *sockets) newSocket(at table.Socket) *socket {
 	return &socket{
 		at: at, conns: newTracked(), listeners: make(map[netip.Addr]*bound), problems: make(map[netip.Addr]error),
 		server: &h1.Server{
-			Handler: handler, Limits: s.cfg.Limits, Connections: s.cfg.Connections, HTTP2: s.newHTTP2(handler),
+			Handler: handler, Limits: s.cfg.Limits, HTTP2: s.newHTTP2(handler),
 			TLS: s.cfg.TLS(at), Refused: s.cfg.Refused, Log: s.cfg.Log,
 		},
 	}
@@ -150,23 +189,50 @@ func (s *sockets) bind(ctx context.Context, sock *socket) {
 		if sock.listeners[addr] != nil {
 			continue
 		}
-		l, err := s.listen(ctx, sock.at, addr)
+		made, err := s.serve(ctx, sock, addr)
 		if err != nil {
 			s.failed(sock, addr, err)
 			continue
 		}
 		if sock.problems[addr] != nil {
-			s.cfg.Log.Info("a port is bound", "address", l.Addr())
+			s.cfg.Log.Info("a port is bound", "address", made.addr())
 			delete(sock.problems, addr)
 		}
-		tcp, _ := l.(*net.TCPListener)
-		l = sock.conns.listener(l)
-		sock.listeners[addr] = &bound{l, tcp}
-		go func() { _ = sock.server.Serve(l) }() // ends when the listener is closed
+		sock.listeners[addr] = made
 	}
 	if len(sock.problems) > 0 {
 		sock.next = time.Now().Add(sock.backoff.Next())
 	}
+}
+
+// serve binds an address of a socket, and serves what comes there.
+func (s *sockets) serve(ctx context.Context, sock *socket, addr netip.Addr) (*bound, error) {
+	if sock.at.Transport == table.UDP {
+		return s.servePackets(ctx, sock.at, addr)
+	}
+	l, err := s.listen(ctx, sock.at, addr)
+	if err != nil {
+		return nil, err
+	}
+	tcp, _ := l.(*net.TCPListener)
+	l = s.cfg.Connections.Listener(sock.conns.listener(l))
+	l = s.cfg.Streams.Listener(sock.at, l, sock.server.ServeConn)
+	go func() { _ = sock.server.Serve(l) }() // ends when the listener is closed
+	return &bound{listener: l, tcp: tcp}, nil
+}
+
+// servePackets is serve for UDP.
+func (s *sockets) servePackets(ctx context.Context, at table.Socket, addr netip.Addr) (*bound, error) {
+	udp, err := s.listenPackets(ctx, at, addr)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.cfg.Datagrams.Open(at, udp)
+	if err != nil {
+		return nil, errors.Join(err, udp.Close())
+	}
+	go made.Serve() // ends when it is closed
+	return &bound{packets: made, udp: udp}, nil
 }
 
 // failed records that an address cannot be bound.
@@ -196,17 +262,53 @@ func (s *sockets) listen(ctx context.Context, at table.Socket, addr netip.Addr) 
 	if err != nil {
 		return nil, err
 	}
-	if l := s.inherited[address]; l != nil {
-		delete(s.inherited, address)
+	if l := s.inherited.Listeners[address]; l != nil {
+		delete(s.inherited.Listeners, address)
 		return l, nil
 	}
-	err = bind.Privileged(func() error {
-		l, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if errors.Is(err, syscall.EADDRINUSE) && s.ours(at.Port+s.cfg.PortOffset) {
+	err = s.privileged(at, address, func(config *net.ListenConfig) (syscall.Conn, error) {
+		if l, err = config.Listen(ctx, "tcp", address); err != nil {
+			return nil, err
+		}
+		c, _ := l.(syscall.Conn)
+		return c, nil
+	})
+	return l, err
+}
+
+// listenPackets is listen for UDP.
+func (s *sockets) listenPackets(ctx context.Context, at table.Socket, addr netip.Addr) (c *net.UDPConn, err error) {
+	address, err := s.address(at, addr)
+	if err != nil {
+		return nil, err
+	}
+	if c := s.inherited.Packets[packetName(address)]; c != nil {
+		delete(s.inherited.Packets, packetName(address))
+		return c, nil
+	}
+	err = s.privileged(at, address, func(config *net.ListenConfig) (syscall.Conn, error) {
+		made, err := config.ListenPacket(ctx, "udp", address)
+		if err != nil {
+			return nil, err
+		}
+		c, _ = made.(*net.UDPConn)
+		return c, nil
+	})
+	return c, err
+}
+
+// privileged calls listen with the privileges that it may need. If a socket of ours has the port at other addresses,
+// they share it.
+func (s *sockets) privileged(
+	at table.Socket, address string, listen func(*net.ListenConfig) (syscall.Conn, error),
+) error {
+	err := bind.Privileged(func() error {
+		c, err := listen(new(net.ListenConfig))
+		if errors.Is(err, syscall.EADDRINUSE) && s.ours(at) {
 			// One of them is at all addresses. The kernel prefers the one that is not.
-			l, err = (&net.ListenConfig{Control: bind.SharePort}).Listen(ctx, "tcp", address)
+			_, err = listen(&net.ListenConfig{Control: bind.SharePort})
 		} else if err == nil {
-			err = bind.Share(l)
+			err = bind.Share(c)
 		}
 		return err
 	})
@@ -214,18 +316,20 @@ func (s *sockets) listen(ctx context.Context, at table.Socket, addr netip.Addr) 
 		err = op.Err
 	}
 	if err != nil {
-		return nil, bind.WithCure(fmt.Errorf("listen on %s: %w", address, err), "gateway.listen or gateway.portOffset")
+		err = fmt.Errorf("listen on %s: %w", address, err)
+		if at.Transport == table.UDP {
+			err = fmt.Errorf("listen on %s for UDP: %w", address, errors.Unwrap(err))
+		}
+		return bind.WithCure(err, "gateway.listen or gateway.portOffset")
 	}
-	return l, nil
+	return nil
 }
 
-// ours reports whether a listener of ours has the port.
-func (s *sockets) ours(number uint16) bool {
-	for _, sock := range s.open {
-		for _, l := range sock.listeners {
-			if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil && at.Port() == number {
-				return true
-			}
+// ours reports whether one of ours has the port.
+func (s *sockets) ours(port table.Socket) bool {
+	for at, sock := range s.open {
+		if at.Port == port.Port && at.Transport == port.Transport && len(sock.listeners) > 0 {
+			return true
 		}
 	}
 	return false
@@ -288,7 +392,7 @@ func (s *sockets) addresses(at table.Socket) (made []string) {
 	defer s.mu.Unlock()
 	if sock := s.open[at]; sock != nil {
 		for _, l := range sock.listeners {
-			made = append(made, l.Addr().String())
+			made = append(made, l.addr().String())
 		}
 	}
 	slices.Sort(made)
@@ -322,7 +426,7 @@ func (s *sockets) count() (open, failing int) {
 // remove closes the listeners of a socket, and lets what is under way there end.
 func (s *sockets) remove(sock *socket) {
 	for _, l := range sock.listeners {
-		l.Close()
+		l.refuse()
 	}
 	s.ending.Go(func() { s.end(sock, s.cfg.Drain) })
 }
@@ -338,8 +442,13 @@ func (s *sockets) end(sock *socket, within time.Duration) {
 			cancel()
 		}
 	}()
+	var packets sync.WaitGroup
+	for _, l := range sock.listeners {
+		packets.Go(func() { l.end(ctx) })
+	}
 	_ = sock.server.Shutdown(ctx)
 	sock.conns.wait(ctx)
+	packets.Wait()
 	s.mu.Lock()
 	late := ctx.Err() != nil && s.draining
 	s.mu.Unlock()
@@ -372,7 +481,7 @@ func (s *sockets) close() {
 	for _, sock := range s.open {
 		sock.server.Close()
 		for _, l := range sock.listeners {
-			l.Close()
+			l.close()
 		}
 		sock.conns.close()
 	}

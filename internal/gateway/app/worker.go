@@ -81,7 +81,7 @@ func (w *worker) follow(ctx context.Context, changes cluster.Changes) {
 	w.serve(ctx, out)
 	w.reporter.Report(reported, w.sockets.errors())
 	if gone {
-		w.metrics.routes.prune()
+		w.metrics.prune()
 	}
 	w.metrics.changed(time.Since(began), &changes)
 	if first {

@@ -162,6 +162,12 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
+// ServeConn begins to serve a connection that was accepted otherwise. It returns at once.
+func (s *Server) ServeConn(c net.Conn) {
+	s.begin.Do(s.start)
+	s.open(c)
+}
+
 // start prepares the server before its first listener.
 func (s *Server) start() {
 	s.limits = s.Limits.withDefaults()

@@ -20,7 +20,6 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -345,7 +344,7 @@ func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 		p.resume(r, x)
 	}
 	if x.backend == nil {
-		x.backend = choose(rule.Backends)
+		x.backend = table.ChooseBackend(rule.Backends)
 	}
 	if x.backend == nil {
 		p.answer(w, x, http.StatusInternalServerError, NoBackend)
@@ -395,25 +394,6 @@ func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 	} else {
 		p.respond(w, r, x, res)
 	}
-}
-
-// choose chooses a backend by weight; nil if none has any.
-func choose(all []table.Backend) *table.Backend {
-	total := uint64(0)
-	for i := range all {
-		total += uint64(all[i].Weight)
-	}
-	if total == 0 {
-		return nil
-	}
-	n := rand.Uint64N(total)
-	for i := range all {
-		if n < uint64(all[i].Weight) {
-			return &all[i]
-		}
-		n -= uint64(all[i].Weight)
-	}
-	return nil
 }
 
 // answer answers for the proxy itself.

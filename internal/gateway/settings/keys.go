@@ -66,6 +66,11 @@ var Keys = key.Table{
 		Description: "How long the head of a request may take from its first octet; then the response is 408."},
 	{Path: "gateway.limits.idleTimeout", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
 		Description: "How long a connection may wait for its next request."},
+	{Path: "gateway.limits.streamIdle", Min: "1s", Max: "720h", Restart: []key.Condition{key.Always},
+		Description: "How long a connection of a TCPRoute or TLSRoute may be silent in both directions."},
+	{Path: "gateway.limits.sessionIdle", Min: "1s", Max: "24h", Restart: []key.Condition{key.Always},
+		Description: "How long a client and the endpoint that a UDPRoute leads to may be silent; what the client sends " +
+			"then may go to another endpoint."},
 	{Path: "gateway.limits.bodyRate", Min: "1", Max: "1000000000", Restart: []key.Condition{key.Always},
 		Description: "The least octets per second at which clients must send bodies and take responses, after " +
 			"`bodyGrace`. Only the time counts that the gateway waits for them."},

@@ -83,6 +83,8 @@ type Limits struct {
 	Head        key.Size     `yaml:"head"`
 	HeadTimeout key.Duration `yaml:"headTimeout"`
 	IdleTimeout key.Duration `yaml:"idleTimeout"`
+	StreamIdle  key.Duration `yaml:"streamIdle"`
+	SessionIdle key.Duration `yaml:"sessionIdle"`
 	BodyRate    int          `yaml:"bodyRate"` // octets per second
 	BodyGrace   key.Duration `yaml:"bodyGrace"`
 }
@@ -109,6 +111,7 @@ func Default() Gateway {
 		Lease:         "kube-system/portolan-gateway",
 		Limits: Limits{
 			Head: 16 << 10, HeadTimeout: key.Duration(10 * time.Second), IdleTimeout: key.Duration(2 * time.Minute),
+			StreamIdle: key.Duration(time.Hour), SessionIdle: key.Duration(time.Minute),
 			BodyRate: 240, BodyGrace: key.Duration(20 * time.Second),
 		},
 		Drain: Drain{
@@ -135,6 +138,8 @@ type Compiled struct {
 	TraceEndpoint string
 	TraceOneIn    int
 	Limits        h1.Limits
+	// StreamIdle and SessionIdle are for how long connections that are passed on, and sessions of UDP, may be silent.
+	StreamIdle, SessionIdle time.Duration
 	// Connections is the highest number of connections; 0 is as many as the memory limit allows.
 	Connections int
 	// DrainEndpoint and DrainUpgraded are how long requests, and upgraded connections, may go on at an endpoint
@@ -164,6 +169,7 @@ func (g *Gateway) Compile() (Compiled, error) {
 			IdleTimeout: time.Duration(g.Limits.IdleTimeout), Rate: g.Limits.BodyRate,
 			Grace: time.Duration(g.Limits.BodyGrace),
 		},
+		StreamIdle: time.Duration(g.Limits.StreamIdle), SessionIdle: time.Duration(g.Limits.SessionIdle),
 		DrainEndpoint: time.Duration(g.Drain.Endpoint), DrainUpgraded: time.Duration(g.Drain.Upgraded),
 		DrainListener: time.Duration(g.Drain.Listener), DrainShutdown: time.Duration(g.Drain.Shutdown),
 		Compile: compile.Config{

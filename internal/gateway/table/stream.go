@@ -1,5 +1,7 @@
 package table
 
+import "math/rand/v2"
+
 // Transport is the protocol that carries what comes to a Socket.
 type Transport uint8
 
@@ -81,4 +83,23 @@ func (p *Port) Stream(name string) (l *Listener, rule *Rule) {
 		rule = r.Rule
 	}
 	return l, rule
+}
+
+// ChooseBackend chooses a backend by weight; nil if none has any.
+func ChooseBackend(all []Backend) *Backend {
+	total := uint64(0)
+	for i := range all {
+		total += uint64(all[i].Weight)
+	}
+	if total == 0 {
+		return nil
+	}
+	n := rand.Uint64N(total)
+	for i := range all {
+		if n < uint64(all[i].Weight) {
+			return &all[i]
+		}
+		n -= uint64(all[i].Weight)
+	}
+	return nil
 }

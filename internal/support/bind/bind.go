@@ -5,13 +5,12 @@ package bind
 import (
 	"errors"
 	"fmt"
-	"net"
 	"syscall"
 )
 
-// Share has a TCP listener share its port from now on, with listeners of SharePort.
-func Share(l net.Listener) error {
-	c, ok := l.(syscall.Conn)
+// Share has a socket share its port from now on, with sockets of SharePort.
+func Share(socket any) error {
+	c, ok := socket.(syscall.Conn)
 	if !ok {
 		return nil
 	}

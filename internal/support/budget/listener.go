@@ -58,10 +58,14 @@ func (c accounted) SyscallConn() (syscall.RawConn, error) {
 }
 
 // Use makes a connection that a Listener has accepted busy until done is called, see
-// Entry.Use. With a Listener below another, it is busy in both accounts.
+// Entry.Use. With a Listener below another, it is busy in both accounts. The connection may be below others that have a
+// method NetConn, as tls.Conn does.
 func Use(conn net.Conn) (done func()) {
 	c, ok := conn.(accounted)
 	if !ok {
+		if above, ok := conn.(interface{ NetConn() net.Conn }); ok {
+			return Use(above.NetConn())
+		}
 		return func() {}
 	}
 	c.entry.Use()

@@ -32,10 +32,30 @@ const (
 	maxNames = 64 << 10
 )
 
-// A Socket is a listening socket and its name, by which the next process recognizes it.
+// A Socket is a listening socket, or one that receives datagrams, and its name, by which the next process recognizes it.
 type Socket struct {
 	Name     string
-	Listener *net.TCPListener
+	Listener *net.TCPListener // nil for one of UDP
+	Packets  *net.UDPConn     // nil for one of TCP
+}
+
+// Taken are the sockets of another process, by name. Names of both kinds are distinct.
+type Taken struct {
+	Listeners map[string]*net.TCPListener
+	Packets   map[string]*net.UDPConn
+}
+
+// Len returns how many there are.
+func (t *Taken) Len() int { return len(t.Listeners) + len(t.Packets) }
+
+// Close closes them.
+func (t *Taken) Close() {
+	for _, l := range t.Listeners {
+		l.Close()
+	}
+	for _, c := range t.Packets {
+		c.Close()
+	}
 }
 
 // Offer is where the next process gets the sockets.
@@ -139,7 +159,11 @@ func send(conn *net.UnixConn, sockets []Socket) error {
 	var names []string
 	var fds []int
 	for _, s := range sockets {
-		fd, err := duplicate(s.Listener) // so that the listener may be closed meanwhile
+		var of syscall.Conn = s.Listener
+		if s.Packets != nil {
+			of = s.Packets
+		}
+		fd, err := duplicate(of) // so that the socket may be closed meanwhile
 		if errors.Is(err, net.ErrClosed) {
 			continue
 		}
@@ -163,9 +187,9 @@ func send(conn *net.UnixConn, sockets []Socket) error {
 	return err
 }
 
-// duplicate returns a duplicate of a listener's descriptor. That of File would be a blocking one, and with it
-// the listener, since the flag is the socket's.
-func duplicate(l *net.TCPListener) (dup int, err error) {
+// duplicate returns a duplicate of a socket's descriptor. That of File would be a blocking one, and with it the
+// socket, since the flag is the socket's.
+func duplicate(l syscall.Conn) (dup int, err error) {
 	raw, err := l.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -174,27 +198,25 @@ func duplicate(l *net.TCPListener) (dup int, err error) {
 	return dup, errors.Join(ctrlErr, err)
 }
 
-// Take returns the listeners, by name, that another process offers at a path; none if there is no such
-// process. They are the caller's to close.
-func Take(ctx context.Context, path string) (_ map[string]*net.TCPListener, err error) {
+// Take returns the sockets that another process offers at a path; none if there is no such process. They are the
+// caller's to close.
+func Take(ctx context.Context, path string) (_ Taken, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unixpacket", path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, nil // there was none, or it has ended
+		return Taken{}, nil // there was none, or it has ended
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take sockets: %w", err)
+		return Taken{}, fmt.Errorf("take sockets: %w", err)
 	}
 	defer conn.Close()
-	made := make(map[string]*net.TCPListener)
+	made := Taken{make(map[string]*net.TCPListener), make(map[string]*net.UDPConn)}
 	defer func() {
 		if err == nil {
 			return
 		}
-		for _, l := range made {
-			l.Close()
-		}
+		made.Close()
 		err = fmt.Errorf("take sockets at %s: %w", path, err)
 	}()
 	packets, _ := conn.(*net.UnixConn)
@@ -202,7 +224,7 @@ func Take(ctx context.Context, path string) (_ map[string]*net.TCPListener, err 
 	for {
 		more, err := receive(packets, made)
 		if err != nil {
-			return nil, err
+			return Taken{}, err
 		}
 		if !more {
 			return made, nil
@@ -210,8 +232,8 @@ func Take(ctx context.Context, path string) (_ map[string]*net.TCPListener, err 
 	}
 }
 
-// receive receives a message, and adds its listeners.
-func receive(conn *net.UnixConn, to map[string]*net.TCPListener) (more bool, err error) {
+// receive receives a message, and adds its sockets.
+func receive(conn *net.UnixConn, to Taken) (more bool, err error) {
 	text, rights := make([]byte, maxNames), make([]byte, syscall.CmsgSpace(4*batch))
 	n, rightsSize, _, _, err := conn.ReadMsgUnix(text, rights)
 	if err != nil {
@@ -220,7 +242,7 @@ func receive(conn *net.UnixConn, to map[string]*net.TCPListener) (more bool, err
 	files, err := received(rights[:rightsSize])
 	defer func() {
 		for _, f := range files {
-			f.Close() // net.FileListener has made duplicates
+			f.Close() // package net has made duplicates
 		}
 	}()
 	if err != nil {
@@ -234,17 +256,36 @@ func receive(conn *net.UnixConn, to map[string]*net.TCPListener) (more bool, err
 		return false, fmt.Errorf("%d names for %d sockets", len(names), len(files))
 	}
 	for i, name := range names {
-		l, err := net.FileListener(files[i])
-		if err != nil {
+		if err := to.insert(name, files[i]); err != nil {
 			return false, fmt.Errorf("socket %s: %w", name, err)
 		}
-		tcp, ok := l.(*net.TCPListener)
-		if !ok || to[name] != nil {
-			return false, errors.Join(fmt.Errorf("socket %s is not of TCP, or there twice", name), l.Close())
-		}
-		to[name] = tcp
 	}
 	return len(names) > 0, nil
+}
+
+// insert adds a socket.
+func (t *Taken) insert(name string, f *os.File) error {
+	if t.Listeners[name] != nil || t.Packets[name] != nil {
+		return errors.New("is there twice")
+	}
+	if l, err := net.FileListener(f); err == nil {
+		tcp, ok := l.(*net.TCPListener)
+		if !ok {
+			return errors.Join(errors.New("is not of TCP"), l.Close())
+		}
+		t.Listeners[name] = tcp
+		return nil
+	}
+	c, err := net.FilePacketConn(f)
+	if err != nil {
+		return err
+	}
+	udp, ok := c.(*net.UDPConn)
+	if !ok {
+		return errors.Join(errors.New("is neither of TCP nor of UDP"), c.Close())
+	}
+	t.Packets[name] = udp
+	return nil
 }
 
 // received returns the files of a control message.

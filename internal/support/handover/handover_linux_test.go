@@ -43,14 +43,17 @@ func offer(t *testing.T, path string, sockets ...Socket) *Offer {
 
 func take(t *testing.T, path string) map[string]*net.TCPListener {
 	t.Helper()
+	return takeAll(t, path).Listeners
+}
+
+func takeAll(t *testing.T, path string) Taken {
+	t.Helper()
 	all, err := Take(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, l := range all {
-			l.Close()
-		}
+		all.Close()
 	})
 	return all
 }
@@ -61,7 +64,7 @@ func TestQueuedConnection(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "run", "socket")
 	l := listen(t)
-	offer(t, path, Socket{"http", l})
+	offer(t, path, Socket{Name: "http", Listener: l})
 	taken := take(t, path)
 	if len(taken) != 1 || taken["http"] == nil {
 		t.Fatalf("took %v, want http", taken)
@@ -90,7 +93,7 @@ func TestStaysNonblocking(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "socket")
 	l := listen(t)
-	offer(t, path, Socket{"http", l})
+	offer(t, path, Socket{Name: "http", Listener: l})
 	take(t, path)
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -111,7 +114,7 @@ func TestManySockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	var sockets []Socket
 	for i := range 2*batch + 3 {
-		sockets = append(sockets, Socket{strconv.Itoa(i), listen(t)})
+		sockets = append(sockets, Socket{Name: strconv.Itoa(i), Listener: listen(t)})
 	}
 	sockets[7].Listener.Close()
 	offer(t, path, sockets...)
@@ -147,8 +150,8 @@ func TestTakeNothing(t *testing.T) {
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "socket")
-	first := offer(t, path, Socket{"first", listen(t)})
-	offer(t, path, Socket{"second", listen(t)})
+	first := offer(t, path, Socket{Name: "first", Listener: listen(t)})
+	offer(t, path, Socket{Name: "second", Listener: listen(t)})
 	first.Close()
 	if all := take(t, path); len(all) != 1 || all["second"] == nil {
 		t.Errorf("took %v, want second", all)
@@ -194,5 +197,34 @@ func TestTakeBroken(t *testing.T) {
 				t.Errorf("Take = %v, want an error", all)
 			}
 		})
+	}
+}
+
+// TestDatagrams: a datagram that waits in the queue of a socket is received by the next process.
+func TestDatagrams(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "run", "socket")
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	offer(t, path, Socket{Name: "http", Listener: listen(t)}, Socket{Name: "dns", Packets: c})
+	taken := takeAll(t, path)
+	if taken.Len() != 2 || taken.Listeners["http"] == nil || taken.Packets["dns"] == nil {
+		t.Fatalf("took %v, want http and dns", taken)
+	}
+	client, err := net.Dial("udp", c.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Write([]byte("q")); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	room := make([]byte, 8)
+	if n, _, err := taken.Packets["dns"].ReadFrom(room); err != nil || string(room[:n]) != "q" {
+		t.Errorf("received %q, %v; want q", room[:n], err)
 	}
 }

@@ -8,10 +8,30 @@ import (
 	"net"
 )
 
-// A Socket is a listening socket and its name.
+// A Socket is a listening socket, or one that receives datagrams, and its name.
 type Socket struct {
 	Name     string
-	Listener *net.TCPListener
+	Listener *net.TCPListener // nil for one of UDP
+	Packets  *net.UDPConn     // nil for one of TCP
+}
+
+// Taken are the sockets of another process, by name. Names of both kinds are distinct.
+type Taken struct {
+	Listeners map[string]*net.TCPListener
+	Packets   map[string]*net.UDPConn
+}
+
+// Len returns how many there are.
+func (t *Taken) Len() int { return len(t.Listeners) + len(t.Packets) }
+
+// Close closes them.
+func (t *Taken) Close() {
+	for _, l := range t.Listeners {
+		l.Close()
+	}
+	for _, c := range t.Packets {
+		c.Close()
+	}
 }
 
 // Offer is where the next process gets the sockets.
@@ -27,4 +47,4 @@ func (o *Offer) Run(context.Context) {}
 func (o *Offer) Close() {}
 
 // Take finds no sockets.
-func Take(context.Context, string) (map[string]*net.TCPListener, error) { return nil, nil }
+func Take(context.Context, string) (Taken, error) { return Taken{}, nil }

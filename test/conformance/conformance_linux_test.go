@@ -37,7 +37,7 @@ var (
 
 // profiles are what is tested.
 func profiles() []suite.ConformanceProfile {
-	return []suite.ConformanceProfile{suite.GatewayHTTPConformanceProfile}
+	return []suite.ConformanceProfile{suite.GatewayHTTPConformanceProfile, suite.GatewayGRPCConformanceProfile}
 }
 
 // names are those of the profiles.

@@ -399,6 +399,10 @@ func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 // answer answers for the proxy itself.
 func (p *Proxy) answer(w http.ResponseWriter, x *exchange, status int, reason table.Reason) {
 	x.Reason = reason
+	if isGRPC(x.Request) {
+		answerGRPC(w, status, reason)
+		return
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	if x.Request.Method != http.MethodHead {

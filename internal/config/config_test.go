@@ -122,6 +122,7 @@ var defaults = &config.Compiled{
 			Head: 16 << 10, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Rate: 240, Grace: 20 * time.Second,
 		},
 		AccessLog: "off", RouteMetrics: 200, TraceOneIn: 100, LeaseNamespace: "kube-system", LeaseName: "portolan-gateway",
+		StreamIdle: time.Hour, SessionIdle: time.Minute,
 		DrainEndpoint: 30 * time.Second, DrainUpgraded: time.Hour, DrainListener: 30 * time.Second, DrainShutdown: 25 * time.Second,
 	},
 }
@@ -535,6 +536,8 @@ var refusals = map[string]struct{ text, want string }{
 	"a head of one octet":            {"gateway: {limits: {head: 1}}", ":1: gateway.limits.head: 1 is not between 1Ki and 1Mi"},
 	"a head that takes an hour":      {"gateway: {limits: {headTimeout: 1h}}", ":1: gateway.limits.headTimeout: 1h0m0s is not between 1s and 10m"},
 	"idle for days":                  {"gateway: {limits: {idleTimeout: 48h}}", ":1: gateway.limits.idleTimeout: 48h0m0s is not between 1s and 24h"},
+	"no time for silent streams":     {"gateway: {limits: {streamIdle: 0s}}", ":1: gateway.limits.streamIdle: 0s is not between 1s and 720h"},
+	"no time between datagrams":      {"gateway: {limits: {sessionIdle: 0s}}", ":1: gateway.limits.sessionIdle: 0s is not between 1s and 24h"},
 	"bodies that stand still":        {"gateway: {limits: {bodyRate: 0}}", ":1: gateway.limits.bodyRate: 0 is not between 1 and 1000000000"},
 	"no grace for bodies":            {"gateway: {limits: {bodyGrace: 0s}}", ":1: gateway.limits.bodyGrace: 0s is not between 1s and 24h"},
 	"no time for endpoints to drain": {"gateway: {drain: {endpoint: 0s}}", ":1: gateway.drain.endpoint: 0s is not between 1s and 24h"},

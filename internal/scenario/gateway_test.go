@@ -4,6 +4,7 @@ import (
 	gocmp "cmp"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -262,6 +263,9 @@ func answerTo(t *table.Table, request string) (string, error) {
 	if len(words) < 2 {
 		return "", fmt.Errorf("%q is not \"METHOD URL [NAME=VALUE ...]\"", request)
 	}
+	if words[0] == "TCP" || words[0] == "TLS" || words[0] == "UDP" {
+		return streamTo(t, words[0], words[1])
+	}
 	u, err := url.Parse(words[1])
 	if err != nil {
 		return "", err
@@ -302,12 +306,55 @@ func answerTo(t *table.Table, request string) (string, error) {
 	if found == nil {
 		return begins + "404", nil
 	}
-	rule := found.Rule
+	return begins + ruleText(found.Rule), nil
+}
+
+// streamTo returns where a connection or a datagram to a port goes, "NAME:PORT" with the server name of TLS, as scenarios
+// write it: of TLS first who has the certificate.
+func streamTo(t *table.Table, protocol, address string) (string, error) {
+	name, number, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", err
+	}
+	port, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return "", err
+	}
+	socket := table.Socket{Port: uint16(port)}
+	if protocol == "UDP" {
+		socket.Transport = table.UDP
+	}
+	at := t.Port(socket)
+	switch {
+	case at == nil:
+		return "no port", nil
+	case (at.Opening() == table.Handshake) != (protocol == "TLS") || at.Opening() == table.Plain:
+		return "the port does not take " + protocol, nil
+	}
+	l, rule := at.Stream(name)
+	switch {
+	case l == nil:
+		return "no listener", nil
+	case l.Mode == table.Requests:
+		return "requests", nil
+	case rule == nil:
+		return "no route", nil
+	case l.Mode == table.Passthrough:
+		return "passed through, " + ruleText(rule), nil
+	case protocol == "TLS":
+		begins, _ := handshake(at, "https", name, name)
+		return begins + ruleText(rule), nil
+	}
+	return ruleText(rule), nil
+}
+
+// ruleText returns what a rule does.
+func ruleText(rule *table.Rule) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s%s rule %d", begins, rule.Object, rule.Index)
+	fmt.Fprintf(&text, "%s rule %d", rule.Object, rule.Index)
 	if rule.Status != 0 {
 		fmt.Fprintf(&text, ": %d %s", rule.Status, rule.Reason)
-		return text.String(), nil
+		return text.String()
 	}
 	for _, b := range rule.Backends {
 		if b.Upstream == (table.Upstream{}) {
@@ -319,7 +366,7 @@ func answerTo(t *table.Table, request string) (string, error) {
 			fmt.Fprintf(&text, "*%d", b.Weight)
 		}
 	}
-	return text.String(), nil
+	return text.String()
 }
 
 // verdictLines returns what is said of objects, but that all is well, in order.

@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"io/fs"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/fstest"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,7 +35,10 @@ var (
 
 // profiles are what is tested.
 func profiles() []suite.ConformanceProfile {
-	return []suite.ConformanceProfile{suite.GatewayHTTPConformanceProfile, suite.GatewayGRPCConformanceProfile}
+	return []suite.ConformanceProfile{
+		suite.GatewayHTTPConformanceProfile, suite.GatewayGRPCConformanceProfile, suite.GatewayTLSConformanceProfile,
+		suite.GatewayTCPConformanceProfile, suite.GatewayUDPConformanceProfile,
+	}
 }
 
 // names are those of the profiles.
@@ -131,15 +132,10 @@ func ofProfile(test suite.ConformanceTest) bool {
 // options are those of the suite.
 func options(t *testing.T, w *world.World, o *outcomes) suite.ConformanceOptions {
 	t.Helper()
-	manifests, err := baseManifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	address := gatewayv1.IPAddressType
 	out := suite.ConformanceOptions{
 		Client: w.API, ClientOptions: client.Options{Scheme: w.API.Scheme()}, Clientset: w.Client(), RestConfig: w.RESTConfig(),
-		ManifestFS: []fs.FS{manifests, &conformance.Manifests}, Hook: o.note,
-		BaseManifests: baseFile,
+		ManifestFS: []fs.FS{&conformance.Manifests}, Hook: o.note,
 	}
 	out.GatewayClassName = world.Class
 	out.CleanupTestResources = true
@@ -152,23 +148,6 @@ func options(t *testing.T, w *world.World, o *outcomes) suite.ConformanceOptions
 		out.SupportedFeatures = coreFeatures().Union(extendedFeatures()).UnsortedList()
 	}
 	return out
-}
-
-// baseFile is what baseManifests has. The suite adds the files of one name in all file systems.
-const baseFile = "base/without-udp.yaml"
-
-// baseManifests has the objects of all tests without those of the name server, which only tests of UDPRoutes ask, and
-// which is no program of the suite.
-func baseManifests() (fs.FS, error) {
-	all, err := conformance.Manifests.ReadFile("base/manifests.yaml")
-	if err != nil {
-		return nil, err
-	}
-	separator := []byte("\n---\n")
-	objects := slices.DeleteFunc(bytes.Split(all, separator), func(object []byte) bool {
-		return bytes.Contains(object, []byte("kind: Deployment")) && bytes.Contains(object, []byte("image: registry.k8s.io/coredns/"))
-	})
-	return fstest.MapFS{baseFile: &fstest.MapFile{Data: bytes.Join(objects, separator)}}, nil
 }
 
 // outcome is what became of a test.

@@ -59,15 +59,15 @@ func (n *network) close() error {
 	return n.Close()
 }
 
-// listens reports whether a process in the network listens for connections (proc_pid_net(5)).
+// listens reports whether a process in the network listens for connections or datagrams (proc_pid_net(5)).
 func (n *network) listens() (listening bool, err error) {
 	err = n.Do(func() error {
-		for _, table := range []string{"tcp", "tcp6"} {
+		// TCP_LISTEN, and TCP_CLOSE, which is that of sockets of UDP that are not connected
+		for table, state := range map[string]string{"tcp": " 0A ", "tcp6": " 0A ", "udp": " 07 ", "udp6": " 07 "} {
 			text, err := os.ReadFile("/proc/thread-self/net/" + table)
 			if err != nil {
 				return err
 			}
-			const state = " 0A " // TCP_LISTEN
 			listening = listening || strings.Contains(string(text), state)
 		}
 		return nil

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"portolan.dev/portolan/test/conformance/pods"
@@ -26,7 +28,7 @@ const (
 )
 
 // programs are the files that are run.
-type programs struct{ Portolan, Echo string }
+type programs struct{ Portolan, Echo, Nameserver string }
 
 // programsVariable is the environment variable with the programs, in JSON.
 const programsVariable = "PORTOLAN_TEST_PROGRAMS"
@@ -76,11 +78,30 @@ func isolate(ctx context.Context, log *slog.Logger) (status int, err error) {
 	if p.Portolan, err = program.Build(ctx, program.Options{}); err != nil {
 		return 1, err
 	}
+	dir, err := os.MkdirTemp("", "nameserver")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	if p.Nameserver, err = buildNameserver(ctx, dir); err != nil {
+		return 1, err
+	}
 	text, err := json.Marshal(p)
 	if err != nil {
 		return 1, err
 	}
 	return namespace.Isolate(programsVariable + "=" + string(text))
+}
+
+// buildNameserver builds the name server of the suite's Pods into a directory.
+func buildNameserver(ctx context.Context, dir string) (file string, err error) {
+	file = filepath.Join(dir, "nameserver")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, "portolan.dev/portolan/test/conformance/nameserver")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs in a root of its own
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the name server: %w: %s", err, out)
+	}
+	return file, nil
 }
 
 // prepared returns what isolate built.

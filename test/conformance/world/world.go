@@ -80,8 +80,9 @@ func (w *World) startNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := pods.New(pods.Config{
-		Client: w.Client(), Dir: dir, Programs: map[string]string{echo: w.programs.Echo}, Range: podRange,
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Client: w.Client(), Dir: dir, Range: podRange,
+		Programs: map[string]string{echo: w.programs.Echo, "coredns": w.programs.Nameserver},
+		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)

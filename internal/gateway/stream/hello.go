@@ -99,13 +99,6 @@ func closeWrite(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// refuse sends the alert unrecognized_name, which is fatal (RFC 8446, section 6.2).
-func refuse(c net.Conn) {
-	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, 112})
-	_ = closeWrite(c)
-}
-
 // abort closes a connection by a reset, so that the other end does not take what it got for all. With TLS there is no
 // close_notify either.
 func abort(c net.Conn) {

@@ -209,12 +209,7 @@ func (l *listener) pass(p *table.Port, c net.Conn, r *Record) table.Reason {
 	if owner != nil {
 		r.Listener, r.Rule, reason = owner.Name, rule, NoRoute
 	}
-	switch {
-	case rule == nil && p.Opening() == table.Handshake:
-		refuse(c)
-		c.Close()
-		return reason
-	case rule == nil:
+	if rule == nil { // no alert of TLS says so (conformance, TLSRouteHostnameIntersection)
 		abort(c)
 		return reason
 	}

@@ -170,8 +170,8 @@ func (g *Gateway) newReporter() (*status.Reporter, error) {
 	return status.New(cfg), nil
 }
 
-// The shares of the runtime's memory limit for connections and for requests over HTTP/2, the memory of one in octets,
-// and the highest numbers. An idle connection of HTTP/2 takes 44 KiB with the kernel's part, a WebSocket 32 KiB, and
+// The shares of the runtime's memory limit for connections, for requests over HTTP/2 and for sessions of UDP, the memory
+// of one in octets, and the highest numbers. A session takes 8 KiB, and its socket 3 KiB. An idle connection of HTTP/2 takes 44 KiB with the kernel's part, a WebSocket 32 KiB, and
 // others less (test/attack, TestGatewayFull). Those whose clients take nothing can take much more: see pressure.
 const (
 	connectionShare = 0.55
@@ -179,7 +179,7 @@ const (
 	connectionCost  = 32 << 10
 	maxConnections  = 50_000
 	sessionShare    = 0.1
-	sessionCost     = 8 << 10
+	sessionCost     = 12 << 10
 )
 
 // The share of the memory limit for clients of rate limits, the memory of one in octets, and the highest number.

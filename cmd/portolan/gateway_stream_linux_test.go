@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +64,7 @@ func streamBackend(t *testing.T) netip.AddrPort {
 
 // streamObjects are a Gateway with listeners of TCP and UDP at port 53, and routes to an endpoint.
 func streamObjects(to netip.AddrPort) string {
-	return strings.NewReplacer("PORT", fmt.Sprint(to.Port()), "ADDRESS", to.Addr().String()).Replace(`apiVersion: gateway.networking.k8s.io/v1
+	return strings.NewReplacer("PORT", strconv.Itoa(int(to.Port())), "ADDRESS", to.Addr().String()).Replace(`apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: portolan}
 spec: {controllerName: portolan.dev/gateway}

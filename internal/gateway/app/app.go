@@ -170,9 +170,10 @@ func (g *Gateway) newReporter() (*status.Reporter, error) {
 	return status.New(cfg), nil
 }
 
-// The shares of the runtime's memory limit for connections, for requests over HTTP/2 and for sessions of UDP, the memory
-// of one in octets, and the highest numbers. A session takes 8 KiB, and its socket 3 KiB. An idle connection of HTTP/2 takes 44 KiB with the kernel's part, a WebSocket 32 KiB, and
-// others less (test/attack, TestGatewayFull). Those whose clients take nothing can take much more: see pressure.
+// The shares of the runtime's memory limit for connections, for requests over HTTP/2 and for sessions of UDP, the
+// memory of one in octets, and the highest numbers. An idle connection of HTTP/2 takes 44 KiB with the kernel's part, a
+// WebSocket 32 KiB, and others less (test/attack, TestGatewayFull); a session of UDP takes 11 KiB. Those whose clients
+// take nothing can take much more: see pressure.
 const (
 	connectionShare = 0.55
 	streamShare     = 0.27

@@ -39,7 +39,8 @@ var (
 		"result",
 	)
 	underWayCount = metrics.Desc(
-		"gateway_requests_under_way", "Requests that are served now, upgraded connections, and those of TLSRoutes and TCPRoutes.",
+		"gateway_requests_under_way",
+		"Requests that are served now, upgraded connections, and those of TLSRoutes and TCPRoutes.",
 	)
 	sessionCount  = metrics.Desc("gateway_udp_sessions", "Sessions of UDPRoutes.")
 	datagramCount = metrics.Desc("gateway_udp_datagrams_total", "Datagrams sent to endpoints and to clients.", "to")

@@ -192,7 +192,8 @@ func (l *listener) judge() {
 // unsupported reports whether the listener's protocol is none that is served.
 func (l *listener) unsupported() bool { return protocolKinds[l.spec.Protocol] == nil }
 
-// protocolKinds are the kinds of routes that listeners of each protocol take (Gateway API, ListenerStatus.supportedKinds).
+// protocolKinds are the kinds of routes that listeners of each protocol take (Gateway API,
+// ListenerStatus.supportedKinds).
 var protocolKinds = map[cluster.ListenerProtocol][]cluster.Kind{
 	cluster.HTTPProtocol:  {cluster.KindHTTPRoute, cluster.KindGRPCRoute},
 	cluster.HTTPSProtocol: {cluster.KindHTTPRoute, cluster.KindGRPCRoute},

@@ -1,12 +1,12 @@
-// Package datagram passes on datagrams (Gateway API v1, UDPRoute; RFC 768). What one client sends to one address goes to
-// one endpoint, as long as something is sent:
+// Package datagram passes on datagrams (Gateway API v1, UDPRoute; RFC 768). What one client sends to one address goes
+// to one endpoint, as long as something is sent:
 //
 //	socket ──► Serve ──► session of the client and the address ──► table.Port.Stream ──► socket of its own ──► endpoint
 //	client ◄── from the address that it sent to ◄── session.run ◄──────────────────────────────┘
 //
 // A session has a connected socket, so that the endpoint sees one client for each, and errors of ICMP are seen. Anyone
-// can send a datagram in another's name: so sessions are accounted, those end first that have seen no more of their client
-// than one datagram, and nothing is sent to a client but what an endpoint has sent.
+// can send a datagram in another's name: so sessions are accounted, those end first that have seen no more of their
+// client than one datagram, and nothing is sent to a client but what an endpoint has sent.
 package datagram
 
 import (

@@ -32,7 +32,8 @@ const (
 	maxNames = 64 << 10
 )
 
-// A Socket is a listening socket, or one that receives datagrams, and its name, by which the next process recognizes it.
+// A Socket is a listening socket, or one that receives datagrams, and its name, by which the next process recognizes
+// it.
 type Socket struct {
 	Name     string
 	Listener *net.TCPListener // nil for one of UDP

@@ -340,7 +340,9 @@ func TestServerNames(t *testing.T) {
 		}
 	}
 	client := f.dial()
-	go func() { _ = tls.Client(client, &tls.Config{ServerName: "web.test", InsecureSkipVerify: true}).Handshake() }()
+	go func() {
+		_ = tls.Client(client, &tls.Config{ServerName: "web.test", InsecureSkipVerify: true}).Handshake()
+	}()
 	select {
 	case c := <-f.requests:
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{*own}})

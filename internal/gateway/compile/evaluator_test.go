@@ -241,11 +241,12 @@ func (e *evaluator) listeners() (all []*served) {
 	for _, held := range e.holders() {
 		var claims []*served
 		for _, l := range held {
-			with := func(o *served) bool { return conflict(l, o) }
-			if slices.ContainsFunc(earlier, with) {
-				continue
+			if !slices.ContainsFunc(earlier, func(o *served) bool { return conflict(l, o) }) {
+				claims = append(claims, l)
 			}
-			if claims = append(claims, l); !slices.ContainsFunc(held, with) {
+		}
+		for _, l := range claims {
+			if !slices.ContainsFunc(claims, func(o *served) bool { return conflict(l, o) }) {
 				all = append(all, l)
 			}
 		}

@@ -239,15 +239,13 @@ type claim struct {
 }
 
 // resolveConflicts decides which listeners of equal sockets serve. Holders come in the order of their
-// right; of those of one holder that conflict none serves (Gateway API, GatewaySpec.listeners), and none of another
-// holder in their place. Listeners that cannot be served conflict with none, but one whose protocol is not supported
+// right; of those of one holder that conflict, and lose to no other holder, none serves (Gateway API,
+// GatewaySpec.listeners), and none of another holder in their place. Listeners that cannot be served conflict with none, but one whose protocol is not supported
 // loses to one of another holder that has the port (conformance, ListenerSetProtocolConflict).
 func resolveConflicts(order []*holder) {
 	taken := make(map[claim]*listener)
 	protocols := make(map[table.Socket][]*listener) // the first of each
 	for _, h := range order {
-		valid := slices.DeleteFunc(slices.Clone(h.listeners), func(l *listener) bool { return !l.valid })
-		lost := conflictsWithin(valid)
 		late := make(map[*listener]cluster.Condition) // those that lost to another holder
 		for _, l := range h.listeners {
 			if !l.valid && (!l.unsupported() || h.accepted.Status != "True") {
@@ -263,10 +261,12 @@ func resolveConflicts(order []*holder) {
 				}
 			}
 		}
-		for _, l := range valid {
-			if _, ok := late[l]; ok {
-				continue
-			}
+		claims := slices.DeleteFunc(slices.Clone(h.listeners), func(l *listener) bool {
+			_, lost := late[l]
+			return lost || !l.valid
+		})
+		lost := conflictsWithin(claims)
+		for _, l := range claims {
 			for _, s := range l.sockets {
 				at := claim{s, l.hostname}
 				taken[at] = cmp.Or(taken[at], l)

@@ -118,6 +118,9 @@ func (s *RouteSpec) parents(keys []ObjectRef) []ObjectRef {
 	return keys
 }
 
+// Backends lists what the rules of a route send requests to, mirrors included. It may list one twice.
+func (s *RouteSpec) Backends() []ObjectRef { return s.backends(nil) }
+
 func (s *RouteSpec) backends(keys []ObjectRef) []ObjectRef {
 	if s == nil {
 		return keys

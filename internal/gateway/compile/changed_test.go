@@ -93,6 +93,9 @@ func byRef(v *Verdicts) map[cluster.Ref]any {
 	for ref, verdict := range v.Routes {
 		made[ref] = verdict
 	}
+	for key, verdict := range v.Policies {
+		made[cluster.Ref{Kind: cluster.KindBackendTLSPolicy, Key: key}] = verdict
+	}
 	for key, verdict := range v.Ingresses {
 		made[cluster.Ref{Kind: cluster.KindIngress, Key: key}] = verdict
 	}
@@ -135,6 +138,10 @@ func withStatus(o cluster.Object, condition cluster.StatusCondition) cluster.Obj
 		spec.Statuses = []cluster.ParentStatus{{Controller: "c", Conditions: all}}
 		route.Spec, route.Gateways = &spec, []cluster.Key{{Namespace: "a", Name: "g1"}}
 		return &route
+	case *cluster.BackendTLSPolicy:
+		policy := *o
+		policy.Ancestors = []cluster.ParentStatus{{Controller: "a", Conditions: all}}
+		return &policy
 	case *cluster.Frontend:
 		f := *o
 		f.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.1")}

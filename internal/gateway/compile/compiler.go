@@ -8,6 +8,7 @@
 //	                 contest.go:  HTTPRoutes and GRPCRoutes that exclude each other
 //	                 route.go:    what becomes of a route
 //	                 rule.go:     its rules
+//	                 backendtls.go: how TLS is spoken with backends
 //	                 ingress.go:  the paths of an Ingress
 //	                 compiler.go: the hosts, of all routes that have a hostname; what changed
 //	                 upstream.go: the endpoints of the Service ports that rules refer to
@@ -65,6 +66,7 @@ type Compiler struct {
 	contests     contests
 	upstreams    upstreams
 	certificates certificates
+	policies     map[cluster.Key]*policy
 	// attached is how many routes a listener took, and parts what each host is made of.
 	attached map[string]int32
 	parts    map[place][]part
@@ -105,7 +107,8 @@ func NewCompiler(cfg Config) *Compiler {
 	cfg.IngressPort, cfg.IngressTLSPort = cmp.Or(cfg.IngressPort, 80), cmp.Or(cfg.IngressTLSPort, 443)
 	return &Compiler{
 		cfg: cfg, routes: make(map[cluster.Ref]*route), ingresses: make(map[cluster.Key]*ingress),
-		foreign: make(map[string]map[cluster.Ref]struct{}), contests: make(contests), attached: make(map[string]int32),
+		foreign: make(map[string]map[cluster.Ref]struct{}), contests: make(contests),
+		policies: make(map[cluster.Key]*policy), attached: make(map[string]int32),
 		parts: make(map[place][]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
 		upstreams: upstreams{set: cfg.Endpoints, services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
@@ -120,6 +123,9 @@ type dirty struct {
 	listeners map[string]struct{}
 	// serverNames are hosts of Ingresses whose certificate may be another one.
 	serverNames map[string]struct{}
+	// policies are to be judged again, and those of the backends.
+	policies map[cluster.Key]struct{}
+	backends map[cluster.ObjectRef]struct{}
 	// verdicts are the objects of Output.Changed.
 	verdicts map[cluster.Ref]struct{}
 }
@@ -141,7 +147,8 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	c.upstreams.begin(v, changes.Everything, c.cfg.Node)
 	d := &dirty{
 		make(map[cluster.Ref]struct{}), make(map[cluster.Key]struct{}),
-		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}), make(map[cluster.Ref]struct{}),
+		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}),
+		make(map[cluster.Key]struct{}), make(map[cluster.ObjectRef]struct{}), make(map[cluster.Ref]struct{}),
 	}
 	if changes.Everything {
 		for ref := range c.routes {
@@ -155,6 +162,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 				d.verdicts[o.Ref()] = struct{}{}
 			}
 		}
+		addKeys(d.policies, maps.Keys(c.policies), cluster.BackendTLSPolicies.All(v))
 		c.replaceGateways(v, d)
 	} else {
 		c.affected(v, changes, d)
@@ -163,6 +171,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	for key := range d.ingresses {
 		c.putIngress(v, key, d)
 	}
+	c.judgePolicies(v, d)
 	c.buildHosts(d)
 	if c.table == nil || len(d.listeners) > 0 {
 		c.buildListeners(d)
@@ -186,6 +195,9 @@ func (d *dirty) insertRoutes(all iter.Seq[*cluster.Route]) {
 	}
 }
 
+// noKeys yields none.
+func noKeys(func(cluster.Key) bool) {}
+
 // addKeys adds keys, and those of objects.
 func addKeys[T cluster.Object](to map[cluster.Key]struct{}, keys iter.Seq[cluster.Key], objects iter.Seq[T]) {
 	for key := range keys {
@@ -198,7 +210,6 @@ func addKeys[T cluster.Object](to map[cluster.Key]struct{}, keys iter.Seq[cluste
 
 // affected adds what depends on objects that changed.
 func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty) {
-	none := func(func(cluster.Key) bool) {}
 	listeners := false
 	for ref := range changes.Objects {
 		switch ref.Kind {
@@ -214,19 +225,25 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 			d.verdicts[ref] = struct{}{}
 			listeners = listeners || !c.gateways.same(v, ref)
 		case cluster.KindIngressClass:
-			addKeys(d.ingresses, none, cluster.Ingresses.All(v))
+			addKeys(d.ingresses, noKeys, cluster.Ingresses.All(v))
 		case cluster.KindService:
 			if !c.upstreams.replaced(v, ref.Key) {
 				continue // but its endpoints
 			}
 			of := cluster.ObjectRef{Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name}
 			d.insertRoutes(cluster.RoutesByBackend.Get(v, of))
-			addKeys(d.ingresses, none, slices.Values(cluster.IngressesByService.Get(v, ref.Key)))
+			addKeys(d.ingresses, noKeys, slices.Values(cluster.IngressesByService.Get(v, ref.Key)))
 		case cluster.KindReferenceGrant:
 			maps.Copy(d.routes, c.foreign[ref.Key.Namespace])
 			c.grantChanged(v, ref.Key.Namespace, d)
 		case cluster.KindSecret:
 			c.secretChanged(v, ref, d)
+		case cluster.KindBackendTLSPolicy:
+			c.policyChanged(v, ref.Key, d)
+		case cluster.KindConfigMap:
+			for _, p := range cluster.PoliciesByReference.Get(v, ref) {
+				c.policyChanged(v, p.Key, d)
+			}
 		case cluster.KindNamespace: // its labels
 			listeners = true
 			for r := range cluster.Routes(v) {
@@ -238,6 +255,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 	}
 	if changes.Freshness {
 		c.secretsRead(v, d)
+		c.authoritiesRead(v, d)
 	}
 	if listeners {
 		c.replaceGateways(v, d)

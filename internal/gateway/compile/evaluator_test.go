@@ -94,6 +94,8 @@ type evaluator struct {
 	grants         []*cluster.ReferenceGrant
 	services       []*cluster.Service
 	namespaces     []*cluster.Namespace
+	policies       []*cluster.BackendTLSPolicy // the older ones first
+	configMaps     []*cluster.ConfigMap
 }
 
 func newEvaluator(v *cluster.View, cfg Config) *evaluator {
@@ -108,6 +110,8 @@ func newEvaluator(v *cluster.View, cfg Config) *evaluator {
 	e.gateways = byAge(cluster.Gateways.All(v), func(g *cluster.Frontend) cluster.Age { return g.Gateway.Age })
 	e.sets = byAge(cluster.ListenerSets.All(v), func(s *cluster.ListenerSet) cluster.Age { return s.Age })
 	e.routes = byAge(cluster.Routes(v), func(r *cluster.Route) cluster.Age { return r.Spec.Age })
+	e.policies = byAge(cluster.BackendTLSPolicies.All(v), func(p *cluster.BackendTLSPolicy) cluster.Age { return p.Age })
+	e.configMaps = slices.Collect(cluster.ConfigMaps.All(v))
 	e.ingresses = byAge(cluster.Ingresses.All(v), func(i *cluster.Frontend) cluster.Age { return i.Ingress.Age })
 	return e
 }
@@ -704,16 +708,59 @@ func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 		return port
 	}
 	port, protocol := e.port(b.Namespace, b.Name, func(p cluster.Port) bool { return p.Number == b.Port && p.Protocol == cluster.TCP })
-	if slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, protocol) {
+	security, valid := e.security(b.Namespace, b.Name, b.Port)
+	if !valid || security == "" && slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, protocol) {
 		return ""
 	}
 	if r.Kind == cluster.KindGRPCRoute && port != "" {
 		if protocol == "kubernetes.io/ws" {
 			return ""
 		}
-		return strings.TrimSuffix(port, "/h2c") + "/h2c"
+		return strings.TrimSuffix(port, "/h2c") + "/h2c" + security
 	}
-	return port
+	if port == "" {
+		return ""
+	}
+	return port + security
+}
+
+// security returns how TLS is spoken with a port of a Service; empty if it is not. It is not valid if a
+// BackendTLSPolicy cannot be obeyed.
+func (e *evaluator) security(namespace, name string, number uint16) (text string, valid bool) {
+	section := ""
+	for _, s := range e.services {
+		if s.Namespace == namespace && s.Name == name {
+			for _, p := range slices.Backward(s.Ports) {
+				if p.Number == number && p.Protocol == cluster.TCP {
+					section = p.Name
+				}
+			}
+		}
+	}
+	var best *cluster.BackendTLSPolicy
+	for _, of := range []string{section, ""} {
+		for _, p := range e.policies {
+			isIt := func(t cluster.PolicyTarget) bool {
+				return t.Group == "" && t.Kind == "Service" && t.Name == name && p.Namespace == namespace && t.Section == of
+			}
+			if best == nil && slices.ContainsFunc(p.Targets, isIt) {
+				best = p
+			}
+		}
+	}
+	if best == nil {
+		return "", true
+	}
+	authorities := ""
+	for _, ref := range best.Authorities {
+		for _, m := range e.configMaps {
+			if ref.Kind == "ConfigMap" && m.Namespace == ref.Namespace && m.Name == ref.Name && strings.HasPrefix(m.Data["ca.crt"], "-----") {
+				authorities += m.Data["ca.crt"] + "\n"
+			}
+		}
+	}
+	valid = best.Hostname != "" && (authorities != "" || len(best.Authorities) == 0 && best.WellKnown == "System")
+	return fmt.Sprintf("+%s,%d", best.Hostname, len(authorities)), valid
 }
 
 // port returns the number of a port of a Service and, after a slash, that it speaks h2c; empty if there is none. The
@@ -831,10 +878,12 @@ func (e *evaluator) ingressLeads(namespace string, b *cluster.IngressBackend) st
 			return p.Protocol == cluster.TCP && (b.Port != "" && p.Name == b.Port || b.Port == "" && p.Number == b.Number)
 		})
 	}
-	if port == "" {
+	number, _ := strconv.Atoi(strings.TrimSuffix(port, "/h2c"))
+	security, valid := e.security(namespace, b.Service, uint16(number))
+	if port == "" || !valid {
 		return ": 503"
 	}
-	return fmt.Sprintf(" %s/%s:%s*1", namespace, b.Service, port)
+	return fmt.Sprintf(" %s/%s:%s%s*1", namespace, b.Service, port, security)
 }
 
 // compiled returns what a table has for a request, in the words of an evaluator.
@@ -873,6 +922,10 @@ func describe(rule *table.Rule) string {
 			continue
 		}
 		protocol := map[table.Protocol]string{table.H2C: "/h2c", table.RawTCP: "/TCP", table.RawUDP: "/UDP"}[b.Upstream.Protocol]
+		if b.Upstream.Secure() {
+			by := b.Upstream.TLS.Value()
+			protocol += fmt.Sprintf("+%s,%d", by.ServerName, len(by.Authorities))
+		}
 		fmt.Fprintf(made, " %s/%s:%d%s*%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port, protocol, b.Weight)
 	}
 	return made.String()

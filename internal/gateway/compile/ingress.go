@@ -157,5 +157,5 @@ func (i *ingress) upstream(
 	case n < 0:
 		return up, fmt.Sprintf("Service %s has no TCP port %d", key, b.Number)
 	}
-	return newUpstream(s, n), ""
+	return secure(v, newUpstream(s, n), s.Ports[n].Name)
 }

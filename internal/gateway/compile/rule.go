@@ -294,7 +294,11 @@ func (r *ruler) backend(from *cluster.RouteBackend) (b table.Backend, err error)
 }
 
 // unresolved keeps the first reference that leads nowhere.
-func (r *ruler) unresolved(c *cluster.Condition) { r.rules.unresolved = cmp.Or(r.rules.unresolved, c) }
+func (r *ruler) unresolved(c *cluster.Condition) {
+	if c.Reason != invalidPolicy {
+		r.rules.unresolved = cmp.Or(r.rules.unresolved, c)
+	}
+}
 
 // upstream returns the port of a Service that a reference leads to, or the condition ResolvedRefs that
 // says why it leads nowhere.
@@ -329,15 +333,24 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 		return fail("BackendNotFound", "Service %s has no %s port %d", key, transport, ref.Port)
 	case protocol != table.HTTP1:
 		return table.Upstream{Namespace: s.Namespace, Service: s.Name, Port: ref.Port, Protocol: protocol}, nil
-	case !spoken(s, i) || r.route.Kind == cluster.KindGRPCRoute && appProtocol(s, i) == "kubernetes.io/ws":
-		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, appProtocol(s, i))
 	}
 	up = newUpstream(s, i)
 	if r.route.Kind == cluster.KindGRPCRoute {
 		up.Protocol = table.H2C // gRPC needs it
 	}
+	var invalid string
+	switch up, invalid = secure(r.view, up, s.Ports[i].Name); {
+	case invalid != "":
+		return fail(invalidPolicy, "%s", invalid)
+	case !spoken(s, i) && !up.Secure() || r.route.Kind == cluster.KindGRPCRoute && appProtocol(s, i) == "kubernetes.io/ws":
+		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, appProtocol(s, i))
+	}
 	return up, nil
 }
+
+// invalidPolicy is the reason of a backend whose BackendTLSPolicy cannot be obeyed. The policy's status says so, and not
+// that of the route, whose references lead somewhere.
+const invalidPolicy = "InvalidPolicy"
 
 // streamProtocols are what routes speak with backends whatever those are for; it is HTTP1 for those of requests.
 var streamProtocols = map[cluster.Kind]table.Protocol{

@@ -17,7 +17,8 @@ type Verdicts struct {
 	Sets      map[cluster.Key]*GatewayVerdict // of ListenerSets
 	Routes    map[cluster.Ref][]ParentVerdict
 	Ingresses map[cluster.Key]IngressVerdict
-	Shadows   []Shadow // in order
+	Policies  map[cluster.Key][]ParentVerdict // of BackendTLSPolicies
+	Shadows   []Shadow                        // in order
 }
 
 // ClassVerdict is what is said of a GatewayClass of ours.
@@ -131,6 +132,7 @@ func (c *Compiler) Verdicts() *Verdicts {
 		Classes: c.gateways.classes, Gateways: make(map[cluster.Key]*GatewayVerdict),
 		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Ref][]ParentVerdict),
 		Ingresses: make(map[cluster.Key]IngressVerdict),
+		Policies:  make(map[cluster.Key][]ParentVerdict),
 	}
 	for ref := range c.gateways.holders {
 		of := made.Gateways
@@ -141,6 +143,9 @@ func (c *Compiler) Verdicts() *Verdicts {
 	}
 	for ref, r := range c.routes {
 		made.Routes[ref] = r.verdicts
+	}
+	for key, p := range c.policies {
+		made.Policies[key] = p.verdicts
 	}
 	for key := range c.ingresses {
 		made.Ingresses[key], _ = c.Ingress(key)

@@ -59,10 +59,10 @@ func (w *world) classes() []cluster.Object {
 	}
 }
 
-// change puts an object, or deletes one now and then. Secrets are not always read.
+// change puts an object, or deletes one now and then. Secrets and ConfigMaps are not always read.
 func (w *world) change(tx *cluster.Tx) {
 	if w.one(20) {
-		tx.SetFreshness([]cluster.Freshness{cluster.Live, cluster.Live, cluster.Live, cluster.Confirming}[w.IntN(4)], cluster.KindSecret)
+		tx.SetFreshness([]cluster.Freshness{cluster.Live, cluster.Live, cluster.Live, cluster.Confirming}[w.IntN(4)], []cluster.Kind{cluster.KindSecret, cluster.KindConfigMap}[w.IntN(2)])
 		return
 	}
 	o := w.object()
@@ -80,7 +80,11 @@ func (w *world) change(tx *cluster.Tx) {
 
 // object makes an object of a random kind, of those more often that there are more of.
 func (w *world) object() cluster.Object {
-	switch w.IntN(30) {
+	switch w.IntN(33) {
+	case 30, 31:
+		return w.policy()
+	case 32:
+		return w.authorities()
 	case 0:
 		return &cluster.Namespace{Name: w.namespace(), Labels: map[string]string{"team": w.of("a", "b")}}
 	case 1:
@@ -120,6 +124,39 @@ func (w *world) object() cluster.Object {
 	default:
 		return w.route()
 	}
+}
+
+// policy is one of a Service or of one of its ports.
+func (w *world) policy() *cluster.BackendTLSPolicy {
+	p := &cluster.BackendTLSPolicy{
+		Key: w.key("p1", "p2"), Meta: w.meta(), Hostname: w.of("x.test", "y.test", "y.test", ""), WellKnown: w.of("System", "System", "example.com/mine"),
+	}
+	for range 1 + w.IntN(2) {
+		p.Targets = append(p.Targets, cluster.PolicyTarget{
+			ObjectRef: cluster.ObjectRef{Kind: w.of("Service", "Service", "Service", "Bucket"), Namespace: p.Namespace, Name: w.of("s1", "s2")},
+			Section:   w.of("", "", "http", "more"),
+		})
+	}
+	for range w.IntN(3) {
+		p.Authorities = append(p.Authorities, cluster.ObjectRef{
+			Kind: w.of("ConfigMap", "ConfigMap", "Secret"), Namespace: p.Namespace, Name: w.of("c1", "c2"),
+		})
+	}
+	return p
+}
+
+// authorities is a ConfigMap that has certificates, or something else.
+func (w *world) authorities() *cluster.ConfigMap {
+	m := &cluster.ConfigMap{Key: w.key("c1", "c2"), Data: make(map[string]string)}
+	all := certificatesOf()
+	switch w.IntN(4) {
+	case 0:
+		m.Data["ca.crt"] = "none"
+	case 1:
+	default:
+		m.Data["ca.crt"] = string(all[w.IntN(len(all))]["tls.crt"])
+	}
+	return m
 }
 
 func (w *world) gatewayClass() *cluster.GatewayClass {

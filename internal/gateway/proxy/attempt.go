@@ -76,6 +76,7 @@ func (p *Proxy) do(
 	e *balance.Endpoint,
 	r *upstream.Request,
 ) (*upstream.Response, error) {
+	r.TLS = to.TLS
 	if to.Protocol == table.H2C {
 		return p.upstreams.DoHTTP2(ctx, e, r)
 	}

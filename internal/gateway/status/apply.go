@@ -17,8 +17,9 @@ var ours = []string{
 
 // Limits of the API.
 const (
-	maxParents = 32
-	maxMessage = 32 << 10
+	maxParents   = 32
+	maxAncestors = 16
+	maxMessage   = 32 << 10
 )
 
 // apply returns the object with the status that is wanted; nil if it has that already. It returns nil also if the
@@ -32,6 +33,8 @@ func (w *wanted) apply(o cluster.Object, controller string, now time.Time) clust
 		return w.toSet(o, at)
 	case *cluster.Route:
 		return w.toRoute(o, controller, at)
+	case *cluster.BackendTLSPolicy:
+		return w.toPolicy(o, controller, at)
 	case *cluster.Frontend:
 		if o.Gateway != nil {
 			return w.toGateway(o, at)
@@ -90,15 +93,38 @@ func (w *wanted) toIngress(o *cluster.Frontend) cluster.Object {
 	return &made
 }
 
-// toRoute sets the entries of a controller. Those of its entries that have no parent any more, or the same as
-// another one, are removed; those of other controllers stay.
 func (w *wanted) toRoute(o *cluster.Route, controller string, now int64) cluster.Object {
 	if o.Spec == nil || o.Spec.Generation != w.generation {
 		return nil
 	}
-	var made []cluster.ParentStatus
+	made := w.mergeParents(o.Spec.Statuses, controller, now)
+	if made = made[:min(len(made), maxParents)]; slices.EqualFunc(o.Spec.Statuses, made, sameParent) {
+		return nil
+	}
+	route, spec := *o, *o.Spec
+	spec.Statuses = made
+	route.Spec = &spec
+	return &route
+}
+
+func (w *wanted) toPolicy(o *cluster.BackendTLSPolicy, controller string, now int64) cluster.Object {
+	made := w.mergeParents(o.Ancestors, controller, now)
+	made = made[:min(len(made), maxAncestors)]
+	if o.Generation != w.generation || slices.EqualFunc(o.Ancestors, made, sameParent) {
+		return nil
+	}
+	policy := *o
+	policy.Ancestors = made
+	return &policy
+}
+
+// mergeParents returns the entries of a status with those of a controller as they are to be. Those of its entries that
+// have no parent any more, or the same as another one, are removed; those of other controllers stay.
+func (w *wanted) mergeParents(
+	all []cluster.ParentStatus, controller string, now int64,
+) (made []cluster.ParentStatus) {
 	done := make(map[cluster.ParentRef]bool)
-	for _, was := range o.Spec.Statuses {
+	for _, was := range all {
 		if was.Controller != controller {
 			made = append(made, was)
 			continue
@@ -110,20 +136,14 @@ func (w *wanted) toRoute(o *cluster.Route, controller string, now int64) cluster
 		}
 	}
 	for _, p := range w.parents {
-		if done[p.Parent] || len(made) >= maxParents {
+		if done[p.Parent] {
 			continue
 		}
 		made, done[p.Parent] = append(made, cluster.ParentStatus{
 			Parent: p.Parent, Controller: controller, Conditions: w.merge(nil, p.Conditions, now),
 		}), true
 	}
-	if slices.EqualFunc(o.Spec.Statuses, made, sameParent) {
-		return nil
-	}
-	route, spec := *o, *o.Spec
-	spec.Statuses = made
-	route.Spec = &spec
-	return &route
+	return made
 }
 
 // merge returns conditions as they are to be: those that are wanted, and those of others. The time of one whose

@@ -16,7 +16,7 @@ type subject struct {
 	object  cluster.Object
 	class   *compile.ClassVerdict
 	gateway *compile.GatewayVerdict // or ListenerSet
-	parents []compile.ParentVerdict
+	parents []compile.ParentVerdict // or Gateways that are the ancestors of a BackendTLSPolicy
 	ingress *compile.IngressVerdict
 }
 
@@ -82,6 +82,8 @@ func (a *surroundings) judge(s *subject) *wanted {
 		if o.Spec != nil {
 			return &wanted{ref: s.ref, generation: o.Spec.Generation, parents: s.parents}
 		}
+	case *cluster.BackendTLSPolicy:
+		return &wanted{ref: s.ref, generation: o.Generation, parents: s.parents}
 	case *cluster.Frontend:
 		switch {
 		case o.Gateway != nil && s.gateway != nil:

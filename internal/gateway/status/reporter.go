@@ -88,6 +88,7 @@ func Results() []Result { return []Result{Written, Unneeded, Failed} }
 func Kinds() []cluster.Kind {
 	return append([]cluster.Kind{
 		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindIngress,
+		cluster.KindBackendTLSPolicy,
 	}, cluster.RouteKinds()...)
 }
 
@@ -99,7 +100,7 @@ type Reporter struct {
 
 	mu     sync.Mutex
 	around surroundings
-	// known are the subjects whose statuses depend on surroundings: all but routes.
+	// known are the subjects whose statuses depend on surroundings, see isAround.
 	known map[cluster.Ref]subject
 	// told are the problems that were told, of objects that have any.
 	told map[cluster.Ref]map[problem]bool
@@ -141,6 +142,8 @@ func (r *Reporter) Look(v *cluster.View, c *compile.Compiler, changed map[cluste
 			s.gateway = c.Gateway(ref)
 		case cluster.KindHTTPRoute, cluster.KindGRPCRoute, cluster.KindTLSRoute, cluster.KindTCPRoute, cluster.KindUDPRoute:
 			s.parents = c.Route(ref)
+		case cluster.KindBackendTLSPolicy:
+			s.parents = c.Policy(ref.Key)
 		case cluster.KindIngress:
 			if verdict, ok := c.Ingress(ref.Key); ok {
 				s.ingress = &verdict
@@ -161,7 +164,7 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 	for i := range b.subjects {
 		if s := &b.subjects[i]; s.object == nil {
 			delete(r.known, s.ref)
-		} else if !slices.Contains(cluster.RouteKinds(), s.ref.Kind) {
+		} else if isAround(s.ref.Kind) {
 			r.known[s.ref] = *s
 		}
 	}
@@ -174,6 +177,11 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 	for i := range b.subjects {
 		r.judge(&b.subjects[i])
 	}
+}
+
+// isAround reports whether statuses of a kind depend on surroundings: those of routes and of BackendTLSPolicies do not.
+func isAround(k cluster.Kind) bool {
+	return k != cluster.KindBackendTLSPolicy && !slices.Contains(cluster.RouteKinds(), k)
 }
 
 func sameError(a, b error) bool { return a.Error() == b.Error() }

@@ -3,6 +3,7 @@ package table
 import (
 	"regexp"
 	"time"
+	"unique"
 )
 
 // Rule is what happens to a request.
@@ -48,6 +49,8 @@ type Upstream struct {
 	Namespace, Service string
 	Port               uint16
 	Protocol           Protocol
+	// TLS is the zero Handle without TLS.
+	TLS unique.Handle[TLS]
 }
 
 // Protocol is what is spoken with an upstream.
@@ -56,7 +59,7 @@ type Protocol uint8
 // The protocols.
 const (
 	HTTP1 Protocol = iota
-	// H2C is HTTP/2 without TLS, of which the client knows before (RFC 9113, section 3.3).
+	// H2C is HTTP/2: without TLS the client knows of it before (RFC 9113, section 3.3), with TLS it asks for it.
 	H2C
 	// RawTCP and RawUDP are whatever clients speak, over TCP and UDP.
 	RawTCP

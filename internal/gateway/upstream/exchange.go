@@ -59,7 +59,7 @@ type exchange struct {
 // Do sends a request to an endpoint, and returns its response when the head has come. Its error is an *Error, that of
 // ctx, or os.ErrDeadlineExceeded.
 func (c *Client) Do(ctx context.Context, e *balance.Endpoint, r *Request) (*Response, error) {
-	conn, err := c.connect(ctx, e, r.Deadline)
+	conn, err := c.connect(ctx, e, r)
 	if err != nil {
 		return nil, err
 	}

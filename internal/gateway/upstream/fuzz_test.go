@@ -49,7 +49,7 @@ func read(method string, octets []byte, step int) reading {
 	c := New(Config{})
 	defer c.Close()
 	e := new(balance.Endpoint)
-	of := c.of(e)
+	of, _ := c.of(e, new(Request)) // without TLS it cannot fail
 	in := &memory{in: bytes.NewReader(octets), step: step}
 	made := newConn(c, of, in)
 	of.conns[made] = struct{}{}

@@ -33,9 +33,14 @@ type http2Exchange struct {
 	err    error
 }
 
-// DoHTTP2 is Do for an endpoint that speaks HTTP/2 without TLS, with prior knowledge (RFC 9113, section 3.3).
+// DoHTTP2 is Do for an endpoint that speaks HTTP/2: with TLS, or without it and with prior knowledge (RFC 9113,
+// sections 3.2 and 3.3).
 func (c *Client) DoHTTP2(ctx context.Context, e *balance.Endpoint, r *Request) (*Response, error) {
-	x := &http2Exchange{client: c, of: c.of(e), ctx: ctx}
+	of, err := c.of(e, r)
+	if err != nil {
+		return nil, err
+	}
+	x := &http2Exchange{client: c, of: of, ctx: ctx}
 	if r.Deadline.IsZero() {
 		x.inner, x.cancel = context.WithCancel(ctx)
 	} else {
@@ -94,7 +99,9 @@ func (c *Client) open(x *http2Exchange) *http.Transport {
 			Protocols:          new(http.Protocols),
 			HTTP2:              &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow},
 		}
-		of.http2.Protocols.SetUnencryptedHTTP2(true)
+		of.http2.Protocols.SetUnencryptedHTTP2(of.tls == nil)
+		of.http2.Protocols.SetHTTP2(of.tls != nil)
+		of.http2.TLSClientConfig, of.http2.TLSHandshakeTimeout = of.tls, c.cfg.DialTimeout
 	}
 	if of.drained {
 		x.cancel()
@@ -110,6 +117,9 @@ func (x *http2Exchange) request(addr string, r *Request) (*http.Request, error) 
 		return nil, err
 	}
 	u.Scheme, u.Host = "http", addr
+	if x.of.tls != nil {
+		u.Scheme = "https"
+	}
 	out := &http.Request{
 		Method: r.Method, URL: u, Host: r.Host, Header: make(http.Header, len(r.Fields)+1), ContentLength: max(r.Length, 0),
 	}

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -9,8 +10,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unique"
 
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/gateway/wire"
 	"portolan.dev/portolan/internal/support/sockbuf"
 )
@@ -28,7 +31,7 @@ type Client struct {
 	cfg Config
 
 	mu        sync.Mutex
-	endpoints map[*balance.Endpoint]*endpoint
+	endpoints map[peer]*endpoint
 	count     int   // of connections of HTTP/1.1
 	idle      conns // of all endpoints, the last one that was put first
 	sweeper   *time.Timer
@@ -38,11 +41,19 @@ type Client struct {
 
 // New returns a Client without connections.
 func New(cfg Config) *Client {
-	return &Client{cfg: cfg.withDefaults(), endpoints: make(map[*balance.Endpoint]*endpoint)}
+	return &Client{cfg: cfg.withDefaults(), endpoints: make(map[peer]*endpoint)}
+}
+
+// peer is an endpoint, to which the gateway shows a certificate; nil for none. Endpoints of upstreams that differ in TLS
+// differ, too.
+type peer struct {
+	*balance.Endpoint
+	certificate *tls.Certificate
 }
 
 // endpoint is the connections to an endpoint.
 type endpoint struct {
+	tls   *tls.Config // nil without TLS
 	conns map[*conn]struct{}
 	idle  []*conn // the last one that was put last
 	// http2 is nil before the first exchange over HTTP/2, and streams are the exchanges over it that go on.
@@ -99,25 +110,33 @@ func (l *conns) remove(c *conn) {
 	l.n--
 }
 
-// of returns the connections to an endpoint.
-func (c *Client) of(e *balance.Endpoint) *endpoint {
+// of returns the connections to the endpoint of a request.
+func (c *Client) of(e *balance.Endpoint, r *Request) (*endpoint, error) {
+	to := peer{e, r.Certificate}
 	c.mu.Lock()
-	of := c.endpoints[e]
+	of := c.endpoints[to]
 	if of != nil {
 		c.mu.Unlock()
-		return of
+		return of, nil
 	}
 	of = &endpoint{conns: make(map[*conn]struct{}), streams: make(map[*http2Exchange]struct{})}
-	c.endpoints[e] = of
+	if r.TLS != (unique.Handle[table.TLS]{}) {
+		var err error
+		if of.tls, err = clientConfig(new(r.TLS.Value()), r.Certificate); err != nil {
+			c.mu.Unlock()
+			return nil, &Error{Unsent, err}
+		}
+	}
+	c.endpoints[to] = of
 	c.mu.Unlock()
-	e.OnRemoval(func() { c.remove(e, of) })
-	return of
+	e.OnRemoval(func() { c.remove(to, of) })
+	return of, nil
 }
 
 // remove closes the connections to an endpoint that are not in use, and the others after a while.
-func (c *Client) remove(e *balance.Endpoint, of *endpoint) {
+func (c *Client) remove(to peer, of *endpoint) {
 	c.mu.Lock()
-	delete(c.endpoints, e)
+	delete(c.endpoints, to)
 	of.removed = true
 	http2 := of.http2
 	c.mu.Unlock()
@@ -190,14 +209,17 @@ func (c *Client) drop(conn *conn) {
 }
 
 // connect returns a connection to an endpoint: the one that was in use last, or a new one.
-func (c *Client) connect(ctx context.Context, e *balance.Endpoint, deadline time.Time) (*conn, error) {
-	of := c.of(e)
+func (c *Client) connect(ctx context.Context, e *balance.Endpoint, r *Request) (*conn, error) {
+	of, err := c.of(e, r)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		conn := c.take(of)
 		if conn == nil {
-			return c.dial(ctx, e, of, deadline)
+			return c.dial(ctx, e, of, r.Deadline)
 		}
-		if conn.from.Quiet() {
+		if conn.quiet() {
 			return conn, nil
 		}
 		conn.end()
@@ -228,6 +250,9 @@ func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, de
 	nc, err := d.DialContext(ctx, "tcp", e.Addr.String())
 	if exhausted(err) && c.makeRoom() {
 		nc, err = d.DialContext(ctx, "tcp", e.Addr.String())
+	}
+	if err == nil && of.tls != nil {
+		nc, err = handshake(ctx, nc, of.tls, earlier(deadline, time.Now().Add(c.cfg.DialTimeout)))
 	}
 	switch {
 	case err == nil:
@@ -384,7 +409,7 @@ func (c *Client) sweep() {
 	conn := c.idle.last
 	for n := 0; conn != nil && n < sweepMost; n++ {
 		newer := conn.before
-		if !conn.since.After(old) || !conn.from.Quiet() {
+		if !conn.since.After(old) || !conn.quiet() {
 			c.drop(conn)
 		}
 		conn = newer

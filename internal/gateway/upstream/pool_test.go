@@ -32,7 +32,7 @@ func answers(text string) func(c net.Conn, in *bufio.Reader) {
 func idleConns(c *Client, s *server) (idle, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if of := c.endpoints[s.Endpoint]; of != nil {
+	if of := c.endpoints[peer{s.Endpoint, nil}]; of != nil {
 		return c.idle.n, len(of.conns)
 	}
 	return c.idle.n, 0

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,9 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+	"unique"
 
+	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/gateway/wire"
 )
 
@@ -24,6 +27,11 @@ type Request struct {
 	Upgrade string
 	// Trailers: the client takes trailer sections (RFC 9110, section 10.1.4).
 	Trailers bool
+
+	// TLS is how it is spoken with the endpoint, the zero Handle for not at all, and Certificate that of the gateway; nil
+	// for none.
+	TLS         unique.Handle[table.TLS]
+	Certificate *tls.Certificate
 
 	// Body is nil if there is none. It may be read until its own end, even after the exchange; if it has the method
 	// ReadReceived, what that returns is sent with the head.

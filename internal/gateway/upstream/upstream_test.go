@@ -359,7 +359,7 @@ func TestBrokenBody(t *testing.T) {
 			if failure(err) != test.want || status != 200 {
 				t.Errorf("%.99q = %d %q, %v, want failure %d", test.response, status, body, err, test.want)
 			}
-			if len(c.endpoints[s.Endpoint].conns) > 0 {
+			if len(c.endpoints[peer{s.Endpoint, nil}].conns) > 0 {
 				t.Error("the connection is kept")
 			}
 		})
@@ -509,7 +509,7 @@ func TestExpect(t *testing.T) {
 			if status != test.status || err != nil || read != test.read {
 				t.Errorf("status %d, %v, the body was read: %t; want %d, %t", status, err, read, test.status, test.read)
 			}
-			if kept := len(c.endpoints[s.Endpoint].conns) > 0; kept != test.read {
+			if kept := len(c.endpoints[peer{s.Endpoint, nil}].conns) > 0; kept != test.read {
 				t.Errorf("the connection is kept: %t, want %t", kept, test.read)
 			}
 		})
@@ -560,7 +560,7 @@ func TestEarly(t *testing.T) {
 		t.Fatalf("got %q, %v, want the end", part, err)
 	}
 	res.Close()
-	if len(c.endpoints[s.Endpoint].idle) != 1 {
+	if len(c.endpoints[peer{s.Endpoint, nil}].idle) != 1 {
 		t.Error("the connection is not kept")
 	}
 }
@@ -587,7 +587,7 @@ func TestEarlyEnd(t *testing.T) {
 				t.Errorf("status %d, %v, want 413", status, err)
 			}
 			close(ended)
-			if len(c.endpoints[s.Endpoint].conns) > 0 {
+			if len(c.endpoints[peer{s.Endpoint, nil}].conns) > 0 {
 				t.Error("the connection is kept")
 			}
 		})
@@ -661,7 +661,7 @@ func TestDeadline(t *testing.T) {
 			if _, _, err := ask(c, s, test.request); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("error %v, want that of the deadline", err)
 			}
-			if len(c.endpoints[s.Endpoint].conns) > 0 {
+			if len(c.endpoints[peer{s.Endpoint, nil}].conns) > 0 {
 				t.Error("the connection is kept")
 			}
 		})
@@ -792,7 +792,7 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := len(c.endpoints[s.Endpoint].idle); n > 2 {
+	if n := len(c.endpoints[peer{s.Endpoint, nil}].idle); n > 2 {
 		t.Errorf("%d connections are kept, want at most 2", n)
 	}
 }

@@ -29,6 +29,9 @@ func (w *Writer) fields(was object.API, text []byte, is cluster.Object) (map[str
 	case *cluster.Route:
 		parents, err := w.parents(was, text, o.Spec)
 		return map[string]any{"parents": parents}, err
+	case *cluster.BackendTLSPolicy:
+		ancestors, err := w.ancestors(text, o)
+		return map[string]any{"ancestors": ancestors}, err
 	case *cluster.Frontend:
 		if o.Ingress != nil {
 			return map[string]any{"loadBalancer": map[string]any{"ingress": balancers(o.Ingress.LoadBalancer)}}, nil
@@ -144,4 +147,45 @@ func parentsOf(route object.API) (refs []gatewayv1.ParentReference, statuses []g
 		return r.Spec.ParentRefs, r.Status.Parents, nil
 	}
 	return nil, nil, fmt.Errorf("%T is not a route", route)
+}
+
+// ancestors returns those of a policy's status: of other controllers as they are in the text, then ours, which are
+// Gateways.
+func (w *Writer) ancestors(text []byte, is *cluster.BackendTLSPolicy) ([]json.RawMessage, error) {
+	var raw struct {
+		Status struct {
+			Ancestors []json.RawMessage `json:"ancestors"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, err
+	}
+	made := []json.RawMessage{}
+	for _, entry := range raw.Status.Ancestors {
+		var of gatewayv1.PolicyAncestorStatus
+		if err := json.Unmarshal(entry, &of); err != nil {
+			return nil, err
+		}
+		if string(of.ControllerName) != w.controller {
+			made = append(made, entry)
+		}
+	}
+	for i := range is.Ancestors {
+		s := &is.Ancestors[i]
+		if s.Controller != w.controller {
+			continue
+		}
+		entry, err := json.Marshal(gatewayv1.PolicyAncestorStatus{
+			AncestorRef: gatewayv1.ParentReference{
+				Group: new(gatewayv1.Group(s.Parent.Group)), Kind: new(gatewayv1.Kind(s.Parent.Kind)),
+				Namespace: new(gatewayv1.Namespace(s.Parent.Namespace)), Name: gatewayv1.ObjectName(s.Parent.Name),
+			},
+			ControllerName: gatewayv1.GatewayController(w.controller), Conditions: conditions(s.Conditions),
+		})
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, entry)
+	}
+	return made, nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/gateway/compile"
 )
 
 // Route is an HTTPRoute as it is listed: what the gateway makes of it.
@@ -205,13 +205,7 @@ func (w *World) backendsOf(r *cluster.Route) (total, ready int) {
 
 // hasEndpoint reports whether a gateway sends requests for a backend to some endpoint.
 func (w *World) hasEndpoint(ref *cluster.BackendRef) bool {
-	for _, p := range []table.Protocol{table.HTTP1, table.H2C} {
-		up := table.Upstream{Namespace: ref.Namespace, Service: ref.Name, Port: ref.Port, Protocol: p}
-		if len(w.endpoints[up]) > 0 {
-			return true
-		}
-	}
-	return false
+	return w.ready[compile.ServicePort{Namespace: ref.Namespace, Service: ref.Name, Port: ref.Port}]
 }
 
 // Gateways lists all Gateways, by namespace and name.

@@ -194,6 +194,7 @@ type World struct {
 	cfg       compile.Config
 	table     *table.Table
 	endpoints map[table.Upstream][]netip.AddrPort
+	ready     map[compile.ServicePort]bool // ports that have endpoints
 	verdicts  *compile.Verdicts
 	listeners map[string]*listener // by name
 	// noSecrets: not all Secrets could be read, so that one that is missing may exist.
@@ -207,7 +208,12 @@ func NewWorld(v *cluster.View, cfg compile.Config, partial ...cluster.Kind) *Wor
 	out := c.Apply(v, &cluster.Changes{Everything: true})
 	w := &World{
 		view: v, cfg: cfg, table: out.Table, endpoints: out.Endpoints, verdicts: c.Verdicts(),
-		noSecrets: !v.Loaded(cluster.KindSecret) || slices.Contains(partial, cluster.KindSecret),
+		ready: make(map[compile.ServicePort]bool), noSecrets: !v.Loaded(cluster.KindSecret) || slices.Contains(partial, cluster.KindSecret),
+	}
+	for up, addrs := range out.Endpoints {
+		if len(addrs) > 0 {
+			w.ready[compile.ServicePort{Namespace: up.Namespace, Service: up.Service, Port: up.Port}] = true
+		}
 	}
 	w.listeners = w.allListeners()
 	return w

@@ -228,7 +228,11 @@ func (r *gatewayRun) endpointsOf(port string) (string, error) {
 // nameOf returns an Upstream as scenarios write it.
 func nameOf(up table.Upstream) string {
 	text := fmt.Sprintf("%s/%s:%d", up.Namespace, up.Service, up.Port)
-	return text + map[table.Protocol]string{table.H2C: "/h2c", table.RawTCP: "/tcp", table.RawUDP: "/udp"}[up.Protocol]
+	text += map[table.Protocol]string{table.H2C: "/h2c", table.RawTCP: "/tcp", table.RawUDP: "/udp"}[up.Protocol]
+	if up.Secure() {
+		text += "+" + up.TLS.Value().ServerName
+	}
+	return text
 }
 
 // TestGateways checks the scenarios in testdata/gateway.
@@ -412,6 +416,11 @@ func verdictLines(v *compile.Verdicts) (all []string) {
 				add(name, l.Conditions...)
 				programmed(name, l.Unprogrammed, l.Conditions)
 			}
+		}
+	}
+	for key, ancestors := range v.Policies {
+		for _, of := range ancestors {
+			add("backendtlspolicy "+key.String()+" at gateway "+of.Parent.Namespace+"/"+of.Parent.Name, of.Conditions...)
 		}
 	}
 	for key, parents := range v.Routes {

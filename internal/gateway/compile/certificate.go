@@ -22,6 +22,8 @@ type certificates struct {
 	of map[string]*certified
 	// hosts are those of Ingresses, by host.
 	hosts map[string]map[cluster.Key]hostCertificate
+	// clients are those that Gateways show to backends, of Gateways that name one.
+	clients map[cluster.Key]*clientCertificate
 }
 
 // keyPair is the certificate of a Secret.
@@ -51,6 +53,7 @@ type hostCertificate struct {
 func newCertificates() certificates {
 	return certificates{
 		make(map[cluster.Key]*keyPair), make(map[string]*certified), make(map[string]map[cluster.Key]hostCertificate),
+		make(map[cluster.Key]*clientCertificate),
 	}
 }
 
@@ -187,6 +190,9 @@ func (l *listener) mayUse(v *cluster.View, ref *cluster.ObjectRef) bool {
 func (c *Compiler) certifyAll(v *cluster.View, d *dirty) {
 	was := c.certificates.of
 	c.certificates.of = make(map[string]*certified)
+	maps.DeleteFunc(c.certificates.clients, func(gw cluster.Key, _ *clientCertificate) bool {
+		return c.gateways.holders[cluster.Ref{Kind: cluster.KindGateway, Key: gw}] == nil
+	})
 	for ref := range c.gateways.holders {
 		for _, l := range c.gateways.holders[ref].listeners {
 			if before := was[l.name()]; before != nil {
@@ -221,6 +227,7 @@ func (c *Compiler) certifyHolder(v *cluster.View, of cluster.Ref, d *dirty, some
 		}
 		c.certificates.of[l.name()] = made
 	}
+	c.putClientCertificate(v, h, d)
 }
 
 // secretChanged finds the certificates of what refers to a Secret.

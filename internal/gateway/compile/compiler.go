@@ -454,7 +454,8 @@ func (c *Compiler) buildListeners(d *dirty) {
 		if name == ingresses {
 			made = c.withHostCertificates(made, d)
 		} else {
-			made = made.WithMode(from.mode()).WithCertificates(c.certificates.list(name))
+			made = made.WithMode(from.mode()).WithCertificates(c.certificates.list(name)).
+				WithClientCertificate(c.certificates.clients[from.gateway].shown())
 		}
 		c.listeners[name] = made
 	}

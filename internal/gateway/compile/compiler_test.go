@@ -67,7 +67,7 @@ func ask(t *table.Table, q *query) string {
 	}
 	name := "no listener"
 	if l, _ := at.Find(q.host, &table.Request{}); l != nil {
-		name = l.Name
+		name = fmt.Sprintf("%s %p", l.Name, l.ClientCertificate())
 	}
 	return text + name + ": " + compiled(t, q)
 }

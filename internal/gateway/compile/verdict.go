@@ -98,6 +98,7 @@ func (c *Compiler) Gateway(ref cluster.Ref) *GatewayVerdict {
 	}
 	verdict := h.verdict(c.attached, c.certificates.of)
 	if ref.Kind == cluster.KindGateway {
+		verdict.Conditions = append(verdict.Conditions, c.certificates.clients[ref.Key].condition()...)
 		for _, set := range c.gateways.sets[ref.Key] {
 			if set.acceptance(c.certificates.of).Status == "True" {
 				verdict.ListenerSets++

@@ -235,6 +235,11 @@ func (w *world) gateway() *cluster.Frontend {
 	if w.one(3) {
 		spec.Status.Listeners = []cluster.ListenerStatus{{Name: "l0", AttachedRoutes: int32(w.IntN(2))}}
 	}
+	if w.one(4) {
+		spec.ClientCertificate = &cluster.ObjectRef{
+			Kind: w.of("Secret", "Secret", "Secret", "ConfigMap"), Namespace: w.namespace(), Name: w.of("c1", "c2"),
+		}
+	}
 	if w.one(20) {
 		spec.Parameters = &cluster.ObjectRef{Kind: "ConfigMap", Namespace: "a", Name: "c"}
 	}

@@ -76,7 +76,9 @@ func (p *Proxy) do(
 	e *balance.Endpoint,
 	r *upstream.Request,
 ) (*upstream.Response, error) {
-	r.TLS = to.TLS
+	if r.TLS = to.TLS; !to.Secure() {
+		r.Certificate = nil
+	}
 	if to.Protocol == table.H2C {
 		return p.upstreams.DoHTTP2(ctx, e, r)
 	}

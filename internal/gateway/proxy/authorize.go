@@ -137,7 +137,7 @@ func (p *Proxy) decide(ctx context.Context, r *http.Request, x *exchange, auth *
 	}
 	out := &upstream.Request{
 		Method: cmp.Or(auth.Method, r.Method), Host: hostOf(r), Target: targetOf(auth.Path+x.path, r), Length: 0,
-		Header: make(http.Header),
+		Header: make(http.Header), Certificate: x.certificate,
 	}
 	for _, name := range append([]string{"Authorization"}, auth.RequestHeaders...) {
 		if ownFields[name] || out.Fields.Has(name) {
@@ -201,7 +201,7 @@ func (p *Proxy) subrequest(
 	}
 	out := &upstream.Request{
 		Method: cmp.Or(auth.Method, http.MethodGet), Host: at.Host, Target: at.RequestURI(), Length: 0,
-		Header: make(http.Header),
+		Header: make(http.Header), Certificate: x.certificate,
 	}
 	whole := values.Scheme + "://" + values.HTTPHost + values.URI
 	for _, f := range p.fields(nil, r, nil) {

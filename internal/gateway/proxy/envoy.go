@@ -71,7 +71,7 @@ func (p *Proxy) checkEnvoy(
 	out := &upstream.Request{
 		Method: http.MethodPost, Host: auth.Upstream.Service + "." + auth.Upstream.Namespace,
 		Target: "/envoy.service.auth.v3.Authorization/Check", Trailers: true, Length: int64(len(framed)),
-		Header: make(http.Header),
+		Header: make(http.Header), Certificate: x.certificate,
 		Fields: upstream.Fields{{Name: "Content-Type", Value: "application/grpc"}},
 	}
 	asked := *auth

@@ -65,7 +65,7 @@ func (p *Proxy) survive() {
 func (x *exchange) copyOf(r *http.Request) *upstream.Request {
 	made := &upstream.Request{
 		Method: r.Method, Target: targetOf(x.path, r), Host: hostOf(r), Fields: slices.Clone(x.fields), Length: -1,
-		Header: make(http.Header),
+		Header: make(http.Header), Certificate: x.certificate,
 	}
 	if len(x.content) > 0 {
 		made.Body, made.Length = inMemory{bytes.NewReader(x.content)}, int64(len(x.content))

@@ -18,6 +18,7 @@ package proxy
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -177,14 +178,16 @@ func (p *Proxy) InUse() []net.Conn { return p.upstreams.InUse() }
 // exchange is a request on its way.
 type exchange struct {
 	Record
-	route   *table.Route
-	backend *table.Backend
-	path    string // of the request, normal and percent-encoded
-	at      table.Socket
-	client  recorder
-	fields  upstream.Fields // that the upstream gets without filters
-	out     upstream.Request
-	span    Span // nil without a Tracer
+	route *table.Route
+	// certificate is that of the gateway for backends with TLS; nil for none.
+	certificate *tls.Certificate
+	backend     *table.Backend
+	path        string // of the request, normal and percent-encoded
+	at          table.Socket
+	client      recorder
+	fields      upstream.Fields // that the upstream gets without filters
+	out         upstream.Request
+	span        Span // nil without a Tracer
 	// admitted is what the request counts in, and maxBody how many octets its body may have; 0 for any number.
 	admitted admission
 	maxBody  int64
@@ -303,6 +306,7 @@ func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Rea
 	if listener == nil {
 		return http.StatusNotFound, NoListener
 	}
+	x.certificate = listener.ClientCertificate()
 	if x.Listener = listener.Name; route == nil {
 		return http.StatusNotFound, NoRoute
 	}
@@ -378,7 +382,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 		p.answer(w, x, http.StatusBadRequest, BadRequest)
 		return
 	}
-	x.out.Informational = w
+	x.out.Informational, x.out.Certificate = w, x.certificate
 	res, endpoint, err := p.attempt(r.Context(), x)
 	if err != nil {
 		p.fail(w, r, x, err)

@@ -55,6 +55,20 @@ func (l *Listener) WithCertificates(all []*tls.Certificate) *Listener {
 	return &made
 }
 
+// WithClientCertificate returns a Listener of a Gateway as l that shows this certificate to backends with TLS; nil for
+// none.
+func (l *Listener) WithClientCertificate(c *tls.Certificate) *Listener {
+	if c == l.client {
+		return l
+	}
+	made := *l
+	made.client = c
+	return &made
+}
+
+// ClientCertificate returns the one that is shown to backends with TLS; nil for none.
+func (l *Listener) ClientCertificate() *tls.Certificate { return l.client }
+
 // WithHostCertificates returns a Listener of Ingresses as l with other certificates for the server names
 // that differ. Nil removes one. Hostnames are as those of hosts.
 func (l *Listener) WithHostCertificates(differ map[string]*tls.Certificate) *Listener {

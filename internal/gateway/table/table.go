@@ -110,6 +110,7 @@ type Listener struct {
 	rest     *Host
 	// certificates are those of a listener of a Gateway, byHost those of Ingresses; nil for others.
 	certificates []*tls.Certificate
+	client       *tls.Certificate // for backends
 	byHost       *names[*tls.Certificate]
 }
 

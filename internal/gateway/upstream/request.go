@@ -137,7 +137,7 @@ func (r *Request) Again(body io.Reader) *Request {
 	return &Request{
 		Method: r.Method, Target: r.Target, Host: r.Host, Fields: r.Fields, Upgrade: r.Upgrade, Trailers: r.Trailers,
 		Body: body, Length: r.Length, Trailer: r.Trailer, Expect: r.Expect,
-		Deadline: r.Deadline, Header: r.Header, Informational: r.Informational,
+		Deadline: r.Deadline, Header: r.Header, Informational: r.Informational, TLS: r.TLS, Certificate: r.Certificate,
 	}
 }
 

@@ -55,7 +55,7 @@ type secureServer struct {
 func serveTLS(t *testing.T, certificate tls.Certificate, handler http.HandlerFunc) *secureServer {
 	t.Helper()
 	hs := httptest.NewUnstartedServer(handler)
-	hs.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert}
+	hs.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert} // of the gateway
 	hs.EnableHTTP2 = true
 	s := &secureServer{server: &server{pool: balance.NewPool()}, close: hs.CloseClientConnections}
 	hs.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -157,4 +157,33 @@ func TestTLSKept(t *testing.T) {
 		runtime.Gosched() // until the end has arrived
 	}
 	exchange(2)
+}
+
+// TestClientCertificate shows endpoints the certificate of a request, over connections of its own.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	certificate, authority := authorityOf(t, []string{"a.test"})
+	one, _ := authorityOf(t, []string{"one.test"})
+	two, _ := authorityOf(t, []string{"two.test"})
+	s := serveTLS(t, certificate, func(w http.ResponseWriter, r *http.Request) {
+		name := "none"
+		if shown := r.TLS.PeerCertificates; len(shown) > 0 {
+			name = shown[0].DNSNames[0]
+		}
+		_, _ = w.Write([]byte(name))
+	})
+	c := newClient(t, Config{})
+	for _, test := range []struct {
+		certificate *tls.Certificate
+		want        string
+	}{{&one, "one.test"}, {&two, "two.test"}, {nil, "none"}, {&one, "one.test"}} {
+		r := secured(table.TLS{ServerName: "a.test", Authorities: authority})
+		r.Certificate = test.certificate
+		if _, shown, err := ask(c, s.server, r); err != nil || shown != test.want {
+			t.Errorf("the endpoint got the certificate %q, %v; want %q", shown, err, test.want)
+		}
+	}
+	if n := s.conns.Load(); n != 3 {
+		t.Errorf("%d connections for 3 certificates and 4 requests, want 3", n)
+	}
 }

@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -47,6 +48,7 @@ func write(t *testing.T, s *suite.ConformanceTestSuite, o *outcomes) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	slices.SortFunc(report.ProfileReports, func(a, b confv1.ProfileReport) int { return cmp.Compare(a.Name, b.Name) })
 	text, err := yaml.Marshal(report)
 	if err != nil {
 		t.Fatal(err)

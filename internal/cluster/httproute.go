@@ -35,6 +35,9 @@ type RouteRule struct {
 	Backends []RouteBackend
 	// Request and BackendRequest are timeouts.
 	Request, BackendRequest Timeout
+	// Retry and Session are of the experimental channel; nil without.
+	Retry   *RouteRetry
+	Session *RouteSession
 	// Unknown are values of a later version of the API. A rule with any must not be used: what it does
 	// without them is not what it says.
 	Unknown []UnknownValue
@@ -87,6 +90,7 @@ type Filter struct {
 	Rewrite   *Rewrite        // URLRewrite
 	Mirror    *Mirror         // RequestMirror
 	CORS      *CORS           // CORS
+	External  *ExternalAuth   // ExternalAuth
 	Extension *ObjectRef      // ExtensionRef
 }
 

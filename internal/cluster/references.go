@@ -125,19 +125,22 @@ func (s *RouteSpec) backends(keys []ObjectRef) []ObjectRef {
 	if s == nil {
 		return keys
 	}
-	mirrors := func(filters []Filter) {
+	ofFilters := func(filters []Filter) {
 		for i := range filters {
 			if m := filters[i].Mirror; m != nil {
 				keys = append(keys, m.Backend.ObjectRef)
+			}
+			if e := filters[i].External; e != nil {
+				keys = append(keys, e.Backend.ObjectRef)
 			}
 		}
 	}
 	for i := range s.Rules {
 		r := &s.Rules[i]
-		mirrors(r.Filters)
+		ofFilters(r.Filters)
 		for k := range r.Backends {
 			keys = append(keys, r.Backends[k].ObjectRef)
-			mirrors(r.Backends[k].Filters)
+			ofFilters(r.Backends[k].Filters)
 		}
 	}
 	return keys

@@ -520,6 +520,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a pool with one address twice":  {"gateway: {pool: [192.0.2.1, '::ffff:192.0.2.1']}", ":1: gateway.pool: \"::ffff:192.0.2.1\" is given twice"},
 	"a pool of shared addresses":     {"gateway: {pool: [127.0.0.1]}", ":1: gateway.pool: \"127.0.0.1\" is an address of gateway.listen, too"},
 	"a pool that is a word":          {"gateway: {poolByDefault: some}", ":1: gateway.poolByDefault: \"some\" is not true or false"},
+	"fields that may have effects":   {"gateway: {experimental: some}", ":1: gateway.experimental: \"some\" is not true or false"},
 	"Gateways of nobody":             {"gateway: {controller: ''}", ":1: gateway.controller: is empty; leave it out for portolan.dev/gateway"},
 	"Ingresses of nobody":            {"gateway: {ingress: {controller: ''}}", ":1: gateway.ingress.controller: is empty; leave it out for portolan.dev/ingress"},
 	"port 0 of Ingresses":            {"gateway: {ingress: {port: 0}}", ":1: gateway.ingress.port: 0 is not between 1 and 65535"},

@@ -9,6 +9,7 @@
 //	                 route.go:    what becomes of a route
 //	                 rule.go:     its rules
 //	                 backendtls.go: how TLS is spoken with backends
+//	                 experimental.go: their fields of the experimental channel
 //	                 ingress.go:  the paths of an Ingress
 //	                 compiler.go: the hosts, of all routes that have a hostname; what changed
 //	                 upstream.go: the endpoints of the Service ports that rules refer to
@@ -45,6 +46,8 @@ type Config struct {
 	Pool []netip.Addr
 	// PoolByDefault has Gateways that request no address have one of Pool.
 	PoolByDefault bool
+	// Experimental has fields of the experimental channel of Gateway API have an effect.
+	Experimental bool
 	// Endpoints are those of Services in place of the cluster's.
 	Endpoints map[ServicePort][]netip.AddrPort
 }

@@ -105,7 +105,7 @@ func (c *Compiler) compileRoute(v *cluster.View, ref cluster.Ref) *route {
 	if len(made.parents) == 0 {
 		return nil
 	}
-	made.rules = compileRules(v, r)
+	made.rules = c.cfg.compileRules(v, r)
 	return made
 }
 
@@ -136,6 +136,11 @@ func (r *route) judge(of contests) {
 			}
 		}
 		r.verdicts = append(r.verdicts, ParentVerdict{p.ref, []cluster.Condition{condition, refs}})
+	}
+	for i := range r.verdicts {
+		if c := &r.verdicts[i].Conditions[0]; c.Status == "True" {
+			c.Message = strings.Join(r.notes, "; ")
+		}
 	}
 	if len(r.dropped) > 0 {
 		r.drop()

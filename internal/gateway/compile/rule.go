@@ -19,6 +19,8 @@ type rules struct {
 	dropped []dropped
 	// unresolved is the first reference that leads nowhere; nil if all lead somewhere.
 	unresolved *cluster.Condition
+	// notes are what users should know of rules that are served.
+	notes []string
 	// foreign are the other namespaces that the rules refer to.
 	foreign []string
 }
@@ -30,11 +32,11 @@ type dropped struct {
 }
 
 // compileRules compiles the rules of a route.
-func compileRules(v *cluster.View, r *cluster.Route) *rules {
+func (c *Config) compileRules(v *cluster.View, r *cluster.Route) *rules {
 	made := new(rules)
 	for i := range r.Spec.Rules {
 		rule := &table.Rule{Object: r.Ref().String(), Index: i, Name: r.Spec.Rules[i].Name}
-		ruler := ruler{view: v, route: r, rules: made}
+		ruler := ruler{cfg: c, view: v, route: r, rules: made}
 		routes, err := ruler.compile(rule, &r.Spec.Rules[i])
 		if refusal, ok := errors.AsType[*refusalError](err); ok {
 			made.dropped = append(made.dropped, dropped{i, refusal.reason, refusal.Error()})
@@ -57,6 +59,7 @@ func refuse(reason, format string, args ...any) error {
 
 // ruler compiles a rule.
 type ruler struct {
+	cfg   *Config
 	view  *cluster.View
 	route *cluster.Route
 	rules *rules
@@ -68,6 +71,9 @@ func (r *ruler) compile(rule *table.Rule, from *cluster.RouteRule) (routes []tab
 		return nil, refuse("UnsupportedValue", "%s: %q is not supported", u.Field, u.Value)
 	}
 	if rule.Actions, err = r.actions(from.Filters); err != nil {
+		return nil, err
+	}
+	if err = r.experimental(rule, from); err != nil {
 		return nil, err
 	}
 	rule.Request, rule.BackendRequest = from.Request.Limit, from.BackendRequest.Limit
@@ -215,6 +221,7 @@ func (r *ruler) action(f *cluster.Filter, a *table.Actions) (err error) {
 			Origins: f.CORS.Origins, Credentials: f.CORS.Credentials, Methods: f.CORS.Methods,
 			Headers: f.CORS.Headers, Expose: f.CORS.Expose, MaxAge: f.CORS.MaxAge,
 		}
+	case cluster.ExternalAuthFilter: // see experimental
 	case cluster.ExtensionRef:
 		message := fmt.Sprintf("filter %s %s is not supported", f.Extension.Kind, f.Extension.Name)
 		r.unresolved(new(no(resolvedRefs, "InvalidKind", message)))

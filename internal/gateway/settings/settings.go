@@ -35,6 +35,8 @@ type Gateway struct {
 	Pool          []string `yaml:"pool"`
 	PoolByDefault bool     `yaml:"poolByDefault"`
 	NodeName      string   `yaml:"nodeName"`
+	// Experimental has fields of the experimental channel of Gateway API have an effect.
+	Experimental bool `yaml:"experimental"`
 	// Endpoints are those of Services in place of the cluster's.
 	Endpoints []string `yaml:"endpoints"`
 	// TrustedClients are ranges of clients whose X-Forwarded fields are passed on.
@@ -175,7 +177,7 @@ func (g *Gateway) Compile() (Compiled, error) {
 		Compile: compile.Config{
 			GatewayController: g.Controller, IngressController: g.Ingress.Controller, IngressPort: uint16(g.Ingress.Port),
 			IngressTLSPort: uint16(g.Ingress.TLSPort), DefaultCertificate: g.Ingress.Certificate != "",
-			PoolByDefault: g.PoolByDefault, Node: g.NodeName,
+			PoolByDefault: g.PoolByDefault, Node: g.NodeName, Experimental: g.Experimental,
 		},
 		Certificate: g.Ingress.Certificate, Key: g.Ingress.Key,
 	}

@@ -43,6 +43,8 @@ func (c *ruleConverter) convertRPC(r *gatewayv1.GRPCRouteRule) (errs field.Error
 		errs = append(errs, bad...)
 		c.rule.Backends = append(c.rule.Backends, made)
 	}
+	c.rule.Session, bad = c.session(r.SessionPersistence)
+	errs = append(errs, bad...)
 	return errs
 }
 

@@ -52,6 +52,10 @@ func (c *ruleConverter) convert(r *gatewayv1.HTTPRouteRule) (errs field.ErrorLis
 		c.rule.BackendRequest, bad = timeout(t.BackendRequest)
 		errs = append(errs, in(bad, "timeouts", "backendRequest")...)
 	}
+	c.rule.Retry, bad = c.retry(r.Retry)
+	errs = append(errs, bad...)
+	c.rule.Session, bad = c.session(r.SessionPersistence)
+	errs = append(errs, bad...)
 	return errs
 }
 
@@ -176,6 +180,12 @@ func (c *ruleConverter) filter(f *gatewayv1.HTTPRouteFilter, at []any) (made clu
 			return made, missing("cors")
 		}
 		made.CORS = c.cors(f.CORS, append(at, "cors"))
+	case cluster.ExternalAuthFilter:
+		if f.ExternalAuth == nil {
+			return made, missing("externalAuth")
+		}
+		made.External, errs = c.externalAuth(f.ExternalAuth, append(at, "externalAuth"))
+		return made, in(errs, "externalAuth")
 	case cluster.ExtensionRef:
 		if f.ExtensionRef == nil {
 			return made, missing("extensionRef")

@@ -37,7 +37,7 @@ func newRoute(r routeParts) (*cluster.Route, field.ErrorList) {
 		spec.Parents, errs = append(spec.Parents, p), append(errs, in(bad, "spec", "parentRefs", i)...)
 	}
 	for i := range r.rules {
-		c := ruleConverter{namespace: k.Namespace, at: fmt.Sprintf("spec.rules[%d]", i)}
+		c := ruleConverter{namespace: k.Namespace, uid: string(r.meta.UID), at: fmt.Sprintf("spec.rules[%d]", i)}
 		bad := r.convert(&c, i)
 		spec.Rules, errs = append(spec.Rules, c.rule), append(errs, in(bad, "spec", "rules", i)...)
 	}
@@ -84,6 +84,7 @@ func optionalPort(n *gatewayv1.PortNumber) (uint16, field.ErrorList) {
 // ruleConverter converts a rule of a route.
 type ruleConverter struct {
 	namespace string
+	uid       string // of the route
 	at        string // the rule's path
 	rule      cluster.RouteRule
 }

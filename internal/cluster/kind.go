@@ -96,7 +96,9 @@ func declareWorkload(k Kind, name string) *Table[*Workload] {
 }
 
 func declareRoute(k Kind, name string) *Table[*Route] {
-	return declare(schema[*Route]{kind: k, name: name, newObject: func() *Route { return &Route{Kind: k} }, hosts: (*Route).hosts})
+	return declare(
+		schema[*Route]{kind: k, name: name, newObject: func() *Route { return &Route{Kind: k} }, hosts: (*Route).hosts},
+	)
 }
 
 func declareFrontend(k Kind, name string) *Table[*Frontend] {

@@ -1,6 +1,6 @@
 // Package accesslog writes a line for each request of a gateway, and each connection and session that it passes on, in
-// JSON or in the combined format (Apache HTTP Server 2.4, "Log Files"). It never delays a request: of lines that are not
-// written in time those that come next are dropped, and counted.
+// JSON or in the combined format (Apache HTTP Server 2.4, "Log Files"). It never delays a request: of lines that are
+// not written in time those that come next are dropped, and counted.
 //
 //	request ──► format.go: a line ──► buffer ──► Run ──► writer
 package accesslog

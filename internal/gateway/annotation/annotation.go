@@ -83,8 +83,6 @@ type Settings struct {
 	// ReadTimeout is proxy-read-timeout; 0 if it is not set. SendTimeout and ConnectTimeout are alike.
 	ReadTimeout, SendTimeout, ConnectTimeout time.Duration
 	ClientCertificates                       *ClientCertificates
-	// UpstreamTLS is proxy-ssl-*; nil without any.
-	UpstreamTLS *UpstreamTLS
 	// Passthrough is ssl-passthrough.
 	Passthrough bool
 }
@@ -185,12 +183,4 @@ type ClientCertificates struct {
 	Depth  int
 	// Pass hands the certificate to the backend.
 	Pass bool
-}
-
-// UpstreamTLS is proxy-ssl-*.
-type UpstreamTLS struct {
-	Namespace, Secret string
-	Name              string
-	// Verify and ServerName are whether the certificate of the backend is verified, and SNI sent.
-	Verify, ServerName bool
 }

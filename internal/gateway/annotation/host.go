@@ -48,7 +48,7 @@ type Location struct {
 // Merge returns what Ingresses have of a host, each of which has a rule for it. It sorts them: of equal paths that of
 // the older Ingress counts, and the first one of an Ingress.
 func Merge(name string, of []*Ingress) *Host {
-	slices.SortFunc(of, func(a, b *Ingress) int { return cmp.Or(a.Spec.Age.Compare(b.Spec.Age), a.Key.Compare(b.Key)) })
+	slices.SortFunc(of, func(a, b *Ingress) int { return cmp.Or(a.Spec.Compare(b.Spec.Age), a.Key.Compare(b.Key)) })
 	h := &Host{Name: name}
 	var canaries []Location
 	for _, i := range of {

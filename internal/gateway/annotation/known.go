@@ -179,7 +179,7 @@ func restrictions() []Known {
 		{Name: "limit-rate-after", Effect: Unsupported, Text: "as limit-rate", Routes: "as limit-rate"},
 		{Name: "proxy-body-size", Effect: Used, Outcome: Done, Routes: policy, read: readBody},
 		{Name: "enable-cors", Effect: Used, Outcome: Done, Routes: "a filter CORS",
-			read: flag(func(s *Settings, b bool) { s.cors() })},
+			read: flag(func(s *Settings, _ bool) { s.cors() })},
 		cors("cors-allow-origin", readOrigins),
 		cors("cors-allow-methods", tokens(func(c *CORS, all []string) { c.Methods = all })),
 		cors("cors-allow-headers", tokens(func(c *CORS, all []string) { c.Headers = all })),
@@ -197,7 +197,7 @@ func canaries() []Known {
 			Text: "for the paths of the main Ingress alone; in ingress-nginx it is for all that use the " +
 				"same port of its Service", Outcome: Differs,
 			Routes: "rules of the main Ingress' route, for its paths alone",
-			read:   flag(func(s *Settings, b bool) { s.canary() })},
+			read:   flag(func(s *Settings, _ bool) { s.canary() })},
 		{Name: "canary-weight", Effect: Used, Outcome: Done, Routes: backend,
 			read: number(0, func(s *Settings, n int) { s.canary().Weight = n })},
 		{Name: "canary-weight-total", Effect: Used, Outcome: Done, Routes: backend,

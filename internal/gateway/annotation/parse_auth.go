@@ -26,8 +26,6 @@ func (s *Settings) clientCertificates() *ClientCertificates {
 	return s.ClientCertificates
 }
 
-func (s *Settings) upstreamTLS() *UpstreamTLS { return ensure(&s.UpstreamTLS) }
-
 // cors has the values that hold if nothing else is said.
 func (s *Settings) cors() *CORS {
 	if s.CORS == nil {
@@ -175,7 +173,7 @@ func readNext(p *parser, value string) error {
 		"http_429", "non_idempotent", "updating", "off",
 	}
 	p.settings.Retry.On = []string{}
-	for _, word := range strings.Fields(value) {
+	for word := range strings.FieldsSeq(value) {
 		if err := oneOf(known, func(s *Settings, w string) { s.Retry.On = append(s.Retry.On, w) })(p,
 			word); err != nil {
 			p.settings.Retry.On = nil
@@ -189,12 +187,5 @@ func readNext(p *parser, value string) error {
 func readClientSecret(p *parser, value string) (err error) {
 	c := p.settings.clientCertificates()
 	c.Namespace, c.Secret, err = secretName(value)
-	return err
-}
-
-// readUpstreamSecret reads proxy-ssl-secret.
-func readUpstreamSecret(p *parser, value string) (err error) {
-	u := p.settings.upstreamTLS()
-	u.Namespace, u.Secret, err = secretName(value)
 	return err
 }

@@ -91,7 +91,8 @@ func newMetrics(routes int, exists func(route string) bool) *gatewayMetrics {
 			"connections_closed_for_memory_total", "Connections that were closed as the memory was nearly used up.",
 		)),
 		streams: prometheus.NewCounterVec(counter(
-			"streams_total", "Connections of TLSRoutes and TCPRoutes that ended, by the route and why; done if their ends ended them.",
+			"streams_total",
+			"Connections of TLSRoutes and TCPRoutes that ended, by the route and why; done if their ends ended them.",
 		), []string{"route", "result"}),
 		sessions: prometheus.NewCounterVec(counter(
 			"udp_sessions_total", "Sessions of UDPRoutes that ended, by the route and why, and datagrams that were dropped; "+

@@ -30,8 +30,13 @@ func (c *certificates) certifyClient(v *cluster.View, h *holder) *clientCertific
 	case !isSecret:
 		return fail("InvalidClientCertificateRef", "certificate %s is not a Secret, but of kind %s", ref.Name, kindText(ref))
 	case ref.Namespace != gw.Namespace && !granted(v, groupKind(cluster.KindGateway), gw.Namespace, ref):
-		return fail("RefNotPermitted", "no ReferenceGrant in namespace %s allows Gateways of namespace %s to refer to Secret %s",
-			ref.Namespace, gw.Namespace, ref.Name)
+		return fail(
+			"RefNotPermitted",
+			"no ReferenceGrant in namespace %s allows Gateways of namespace %s to refer to Secret %s",
+			ref.Namespace,
+			gw.Namespace,
+			ref.Name,
+		)
 	}
 	pair, err := c.pair(v, key)
 	made := &clientCertificate{pair, yes(resolvedRefs, "ResolvedRefs", "")}

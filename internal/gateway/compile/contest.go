@@ -8,8 +8,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// contests are the HTTPRoutes and GRPCRoutes that listeners allow, by the name of the listener. Of two of different kinds
-// with a hostname in common a listener serves the older one (Gateway API, GRPCRouteSpec.hostnames).
+// contests are the HTTPRoutes and GRPCRoutes that listeners allow, by the name of the listener. Of two of different
+// kinds with a hostname in common a listener serves the older one (Gateway API, GRPCRouteSpec.hostnames).
 type contests map[string]*contest
 
 // contest is the routes of a listener.

@@ -178,7 +178,8 @@ type served struct {
 
 // isAt reports whether the listener is at the port of a query.
 func (l *served) isAt(q *query) bool {
-	return l.spec.Port == q.port && slices.Contains(l.addrs, q.addr) && (l.spec.Protocol == "UDP") == (q.transport == table.UDP)
+	return l.spec.Port == q.port && slices.Contains(l.addrs, q.addr) &&
+		(l.spec.Protocol == "UDP") == (q.transport == table.UDP)
 }
 
 // outermost returns the protocol that clients begin with. Those of HTTPS and TLS send a server name.
@@ -498,7 +499,10 @@ func valid(rule *cluster.RouteRule) bool {
 			}
 		}
 	}
-	expressionOrExact := slices.ContainsFunc(rule.Matches, func(m cluster.RouteMatch) bool { return m.Path.Type != "PathPrefix" })
+	expressionOrExact := slices.ContainsFunc(
+		rule.Matches,
+		func(m cluster.RouteMatch) bool { return m.Path.Type != "PathPrefix" },
+	)
 	works := func(all []cluster.Filter) bool {
 		has := func(t cluster.FilterType) bool {
 			return slices.ContainsFunc(all, func(f cluster.Filter) bool { return f.Type == t })
@@ -514,7 +518,10 @@ func valid(rule *cluster.RouteRule) bool {
 		return (!has("RequestRedirect") || !has("URLRewrite")) && (!prefix || !expressionOrExact) && !headers
 	}
 	return works(rule.Filters) && !slices.ContainsFunc(rule.Backends, func(b cluster.RouteBackend) bool {
-		answers := slices.ContainsFunc(b.Filters, func(f cluster.Filter) bool { return f.Type == "RequestRedirect" || f.Type == "CORS" })
+		answers := slices.ContainsFunc(
+			b.Filters,
+			func(f cluster.Filter) bool { return f.Type == "RequestRedirect" || f.Type == "CORS" },
+		)
 		return answers || !works(b.Filters) // decision: filters of backends cannot answer
 	})
 }
@@ -533,7 +540,8 @@ func distinct(all []cluster.ValueMatch, form func(string) string) (made []cluste
 
 // meets reports whether a request meets all conditions of a match.
 func meets(m *cluster.RouteMatch, q *query) bool {
-	if !hasRPC(&m.RPC, q.path) || m.Path.Type != "" && !hasPath(string(m.Path.Type), m.Path.Value, q.path) || m.Method != "" && m.Method != q.method {
+	if !hasRPC(&m.RPC, q.path) || m.Path.Type != "" && !hasPath(string(m.Path.Type), m.Path.Value, q.path) ||
+		m.Method != "" && m.Method != q.method {
 		return false
 	}
 	for _, c := range distinct(m.Headers, strings.ToLower) {
@@ -707,7 +715,11 @@ func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 		}
 		return port
 	}
-	port, protocol := e.port(b.Namespace, b.Name, func(p cluster.Port) bool { return p.Number == b.Port && p.Protocol == cluster.TCP })
+	port, protocol := e.port(
+		b.Namespace,
+		b.Name,
+		func(p cluster.Port) bool { return p.Number == b.Port && p.Protocol == cluster.TCP },
+	)
 	security, valid := e.security(b.Namespace, b.Name, b.Port)
 	if !valid || security == "" && slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, protocol) {
 		return ""
@@ -753,11 +765,14 @@ func (e *evaluator) security(namespace, name string, number uint16) (text string
 	}
 	authorities := ""
 	for _, ref := range best.Authorities {
+		var authoritiesSb756 strings.Builder
 		for _, m := range e.configMaps {
-			if ref.Kind == "ConfigMap" && m.Namespace == ref.Namespace && m.Name == ref.Name && strings.HasPrefix(m.Data["ca.crt"], "-----") {
-				authorities += m.Data["ca.crt"] + "\n"
+			if ref.Kind == "ConfigMap" && m.Namespace == ref.Namespace && m.Name == ref.Name &&
+				strings.HasPrefix(m.Data["ca.crt"], "-----") {
+				authoritiesSb756.WriteString(m.Data["ca.crt"] + "\n")
 			}
 		}
+		authorities += authoritiesSb756.String()
 	}
 	valid = best.Hostname != "" && (authorities != "" || len(best.Authorities) == 0 && best.WellKnown == "System")
 	return fmt.Sprintf("+%s,%d", best.Hostname, len(authorities)), valid

@@ -100,7 +100,11 @@ func (r *ruler) persistence(rule *table.Rule, from *cluster.RouteSession) *table
 // externalAuth compiles HTTPExternalAuthFilter. If its backend is invalid all requests are refused.
 func (r *ruler) externalAuth(from *cluster.ExternalAuth) *table.ExternalAuth {
 	made := &table.ExternalAuth{
-		RequestHeaders: canonical(from.RequestHeaders), ResponseHeaders: canonical(from.ResponseHeaders), MaxBody: from.MaxBody,
+		RequestHeaders: canonical(
+			from.RequestHeaders,
+		),
+		ResponseHeaders: canonical(from.ResponseHeaders),
+		MaxBody:         from.MaxBody,
 	}
 	up, problem := r.upstream(&from.Backend)
 	switch {

@@ -240,8 +240,9 @@ type claim struct {
 
 // resolveConflicts decides which listeners of equal sockets serve. Holders come in the order of their
 // right; of those of one holder that conflict, and lose to no other holder, none serves (Gateway API,
-// GatewaySpec.listeners), and none of another holder in their place. Listeners that cannot be served conflict with none, but one whose protocol is not supported
-// loses to one of another holder that has the port (conformance, ListenerSetProtocolConflict).
+// GatewaySpec.listeners), and none of another holder in their place. Listeners that cannot be served conflict with
+// none, but one whose protocol is not supported loses to one of another holder that has the port (conformance,
+// ListenerSetProtocolConflict).
 func resolveConflicts(order []*holder) {
 	taken := make(map[claim]*listener)
 	protocols := make(map[table.Socket][]*listener) // the first of each

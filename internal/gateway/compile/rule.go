@@ -355,8 +355,8 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	return up, nil
 }
 
-// invalidPolicy is the reason of a backend whose BackendTLSPolicy cannot be obeyed. The policy's status says so, and not
-// that of the route, whose references lead somewhere.
+// invalidPolicy is the reason of a backend whose BackendTLSPolicy cannot be obeyed. The policy's status says so, and
+// not that of the route, whose references lead somewhere.
 const invalidPolicy = "InvalidPolicy"
 
 // streamProtocols are what routes speak with backends whatever those are for; it is HTTP1 for those of requests.

@@ -1,8 +1,9 @@
 // Package htpasswd reads files of users and hashes of their passwords, as Apache's htpasswd writes them, and compares
 // passwords with hashes (Apache HTTP Server, "Password Formats").
 //
-// It knows bcrypt ($2a$, $2b$, $2y$), MD5-crypt ($apr1$, which htpasswd writes unless it is told otherwise, and $1$), and
-// SHA-1 ({SHA}, {SSHA}). It does not know crypt(3) with DES, SHA-256 ($5$) or SHA-512 ($6$), nor passwords in the clear.
+// It knows bcrypt ($2a$, $2b$, $2y$), MD5-crypt ($apr1$, which htpasswd writes unless it is told otherwise, and
+// $1$), and SHA-1 ({SHA}, {SSHA}). It does not know crypt(3) with DES, SHA-256 ($5$) or SHA-512 ($6$), nor passwords
+// in the clear.
 package htpasswd
 
 import (

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,13 +39,15 @@ func TestRates(t *testing.T) {
 			t.Parallel()
 			r := NewRates(1024)
 			got := ""
+			var gotSb41 strings.Builder
 			for _, ms := range test.at {
 				if _, ok := r.Allow(client, r.start.Add(time.Duration(ms)*time.Millisecond), test.limits); ok {
-					got += "."
+					gotSb41.WriteString(".")
 				} else {
-					got += "x"
+					gotSb41.WriteString("x")
 				}
 			}
+			got += gotSb41.String()
 			if got != test.want {
 				t.Errorf("Allow at %v = %s, want %s", test.at, got, test.want)
 			}

@@ -60,8 +60,8 @@ type reply struct {
 	body   []byte
 }
 
-// external reports whether a service allows a request; otherwise it is answered. If the service cannot be reached, it is
-// refused.
+// external reports whether a service allows a request; otherwise it is answered. If the service cannot be reached,
+// it is refused.
 func (p *Proxy) external(w *recorder, r *http.Request, x *exchange, auth *table.ExternalAuth) bool {
 	if auth.Reason != "" {
 		p.answer(w, x, http.StatusInternalServerError, auth.Reason)
@@ -266,7 +266,8 @@ func valuesOf(r *http.Request, x *exchange) *table.TemplateValues {
 // errService: the service has no endpoint.
 var errService = errors.New("the authorization service has no endpoint")
 
-// askService sends a request to the Service of an ExternalAuth. It is sent to another endpoint if nothing of it was sent.
+// askService sends a request to the Service of an ExternalAuth. It is sent to another endpoint if nothing of it was
+// sent.
 func (p *Proxy) askService(
 	ctx context.Context, auth *table.ExternalAuth, out *upstream.Request, content []byte,
 ) (*reply, error) {

@@ -54,13 +54,13 @@ func TestAuthHTTP(t *testing.T) {
 			w.Header().Set("Content-Type", "text/of-the-service")
 		case "Bearer moved":
 			w.Header().Set("Location", "/login")
-			w.WriteHeader(302)
+			w.WriteHeader(http.StatusFound)
 		case "Bearer created":
-			w.WriteHeader(201)
+			w.WriteHeader(http.StatusCreated)
 		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			w.Header().Set("X-Internal", "secret")
-			w.WriteHeader(401)
+			w.WriteHeader(http.StatusUnauthorized)
 			_, _ = io.WriteString(w, "who are you?")
 		}
 	})
@@ -69,9 +69,20 @@ func TestAuthHTTP(t *testing.T) {
 		ResponseHeaders: []string{"X-User", "X-Body", "X-Role"}, MaxBody: 10,
 	}
 	g, served := authorized(t, auth, service)
-	res, body := g.ask("POST", "/a?b=c", "text", "Authorization: Bearer good", "X-Tenant: shop", "X-Other: 1", "X_User: eve",
-		"X-User: eve", "X-Role: admin", "Cookie: a=b", "Host: shop.test")
-	if res.StatusCode != 200 {
+	res, body := g.ask(
+		"POST",
+		"/a?b=c",
+		"text",
+		"Authorization: Bearer good",
+		"X-Tenant: shop",
+		"X-Other: 1",
+		"X_User: eve",
+		"X-User: eve",
+		"X-Role: admin",
+		"Cookie: a=b",
+		"Host: shop.test",
+	)
+	if res.StatusCode != http.StatusOK {
 		t.Fatalf("an allowed request = %d, %s", res.StatusCode, body)
 	}
 	for _, want := range []string{"X-User: ann", "X-Body: text", "body text", "X-Other: 1"} {
@@ -85,7 +96,7 @@ func TestAuthHTTP(t *testing.T) {
 		}
 	}
 	r := asked.Load()
-	if r.Method != "POST" || r.RequestURI != "/check/a?b=c" || r.Host != "shop.test" || r.ContentLength != 4 {
+	if r.Method != http.MethodPost || r.RequestURI != "/check/a?b=c" || r.Host != "shop.test" || r.ContentLength != 4 {
 		t.Errorf("the service was asked %s %s of %s, %d octets", r.Method, r.RequestURI, r.Host, r.ContentLength)
 	}
 	if r.Header.Get("X-Tenant") != "shop" || r.Header.Get("X-Other") != "" || r.Header.Get("Cookie") != "" {
@@ -105,7 +116,16 @@ func TestAuthHTTP(t *testing.T) {
 	} {
 		res, got := g.ask("POST", "/", test.body, test.fields)
 		if res.StatusCode != test.status || !strings.Contains(got, test.want) || g.last().Reason != test.reason {
-			t.Errorf("%s: %d %q, %q, want %d %q, %q", claim, res.StatusCode, got, g.last().Reason, test.status, test.want, test.reason)
+			t.Errorf(
+				"%s: %d %q, %q, want %d %q, %q",
+				claim,
+				res.StatusCode,
+				got,
+				g.last().Reason,
+				test.status,
+				test.want,
+				test.reason,
+			)
 		}
 		if res.Header.Get("X-Internal") != "" {
 			t.Errorf("%s: the client got %v", claim, res.Header)
@@ -124,7 +144,7 @@ func TestAuthUnreachable(t *testing.T) {
 	closed := listen(t)
 	closed.Close()
 	nobody := netip.MustParseAddrPort(closed.Addr().String())
-	fails := endpoint(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
+	fails := endpoint(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	for claim, test := range map[string]struct {
 		auth    table.ExternalAuth
 		service netip.AddrPort
@@ -156,17 +176,16 @@ func TestAuthUnreachable(t *testing.T) {
 
 // TestAuthSubrequest has a service decide as with auth-url of ingress-nginx, in a Service and outside.
 func TestAuthSubrequest(t *testing.T) {
-	t.Parallel()
 	var asked atomic.Pointer[http.Request]
 	service := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Store(r)
 		w.Header().Set("Set-Cookie", "session=1")
 		w.Header().Set("X-User", "ann")
 		if strings.Contains(r.Header.Get("Cookie"), "good") {
-			w.WriteHeader(202)
+			w.WriteHeader(http.StatusAccepted)
 		} else {
 			w.Header().Set("WWW-Authenticate", "Login")
-			w.WriteHeader(401)
+			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
 	for claim, test := range map[string]struct {
@@ -182,18 +201,19 @@ func TestAuthSubrequest(t *testing.T) {
 			}
 			g, _ := authorized(t, auth, service)
 			res, body := g.ask("POST", "/a?b=c", "text", "Host: shop.test", "Cookie: good", "X-User: eve")
-			if res.StatusCode != 200 || !strings.Contains(body, "X-User: ann") || strings.Contains(body, "eve") ||
+			if res.StatusCode != http.StatusOK || !strings.Contains(body, "X-User: ann") || strings.Contains(body, "eve") ||
 				!strings.Contains(body, "body text") || res.Header.Get("Set-Cookie") != "session=1" {
 				t.Errorf("an allowed request = %d, %v\n%s", res.StatusCode, res.Header, body)
 			}
 			r := asked.Load()
-			if r.Method != "GET" || r.RequestURI != "/check?host=shop.test" ||
+			if r.Method != http.MethodGet || r.RequestURI != "/check?host=shop.test" ||
 				r.Header.Get("X-Original-Url") != "http://shop.test/a?b=c" || r.Header.Get("X-Original-Method") != "POST" ||
 				r.Header.Get("X-Auth-Request-Redirect") != "/a?b=c" || r.ContentLength != 0 {
 				t.Errorf("the service was asked %s %s, %d octets, %v", r.Method, r.RequestURI, r.ContentLength, r.Header)
 			}
 			res, _ = g.ask("GET", "/a?b=c", "", "Host: shop.test")
-			if res.StatusCode != 401 || res.Header.Get("Www-Authenticate") != "Login" || g.last().Reason != proxy.Refused {
+			if res.StatusCode != http.StatusUnauthorized || res.Header.Get("Www-Authenticate") != "Login" ||
+				g.last().Reason != proxy.Refused {
 				t.Errorf("a refused request = %d, %v", res.StatusCode, res.Header)
 			}
 			for url, want := range map[string]string{
@@ -204,7 +224,7 @@ func TestAuthSubrequest(t *testing.T) {
 				auth.SignIn = &table.SignIn{URL: parse(t, url)}
 				g.serve(guarded(table.Guard{External: &auth}, table.Actions{}))
 				res, _ = g.ask("GET", "/a?b=c", "", "Host: shop.test")
-				if res.StatusCode != 302 || res.Header.Get("Location") != want || g.last().Reason != proxy.SignIn {
+				if res.StatusCode != http.StatusFound || res.Header.Get("Location") != want || g.last().Reason != proxy.SignIn {
 					t.Errorf("auth-signin %s = %d, %s, want %s", url, res.StatusCode, res.Header.Get("Location"), want)
 				}
 			}
@@ -225,6 +245,7 @@ func number(of protowire.Number, value uint64) string {
 
 // envoy is a service that answers Check with a message, and keeps what it was asked.
 func envoy(t *testing.T, answer, status string) (netip.AddrPort, *atomic.Pointer[string]) {
+	t.Helper()
 	var asked atomic.Pointer[string]
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -55,9 +55,8 @@ func (p *Proxy) askEndpoint(
 	if len(got.body) > maxAuthBody {
 		got.body = nil
 	}
-	for name, values := range res.Trailer() { // grpc-status
-		got.header[name] = values
-	}
+	// grpc-status
+	maps.Copy(got.header, res.Trailer())
 	return got, nil
 }
 

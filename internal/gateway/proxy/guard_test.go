@@ -74,7 +74,7 @@ func TestUntrustedAddress(t *testing.T) {
 	g := newGateway(t, nil)
 	g.web(endpoint(t, echo))
 	g.serve(guarded(table.Guard{Allow: prefixes("192.0.2.0/24")}, table.Actions{}))
-	if res, _ := g.ask("GET", "/", "", "X-Forwarded-For: 192.0.2.1"); res.StatusCode != 403 {
+	if res, _ := g.ask("GET", "/", "", "X-Forwarded-For: 192.0.2.1"); res.StatusCode != http.StatusForbidden {
 		t.Errorf("GET / = %d, want 403", res.StatusCode)
 	}
 }
@@ -93,24 +93,24 @@ func TestRateLimit(t *testing.T) {
 		return res
 	}
 	for n := range 3 {
-		if res := ask("192.0.2.1"); res.StatusCode != 200 {
+		if res := ask("192.0.2.1"); res.StatusCode != http.StatusOK {
 			t.Errorf("request %d = %d, want 200", n, res.StatusCode)
 		}
 		g.serve(guarded(limit, table.Actions{}))
 	}
 	res := ask("192.0.2.1")
-	if res.StatusCode != 429 || g.last().Reason != proxy.RateLimited {
+	if res.StatusCode != http.StatusTooManyRequests || g.last().Reason != proxy.RateLimited {
 		t.Errorf("request 4 = %d, %q, want 429", res.StatusCode, g.last().Reason)
 	}
 	if after := res.Header.Get("Retry-After"); after != "1200" && after != "1199" {
 		t.Errorf("Retry-After: %s, want 1200", after)
 	}
 	for range 4 {
-		if res := ask("203.0.113.1"); res.StatusCode != 200 {
+		if res := ask("203.0.113.1"); res.StatusCode != http.StatusOK {
 			t.Errorf("an exempt client got %d, want 200", res.StatusCode)
 		}
 	}
-	if res := ask("192.0.2.2"); res.StatusCode != 200 {
+	if res := ask("192.0.2.2"); res.StatusCode != http.StatusOK {
 		t.Errorf("another client got %d, want 200", res.StatusCode)
 	}
 	for n := range 4 {
@@ -139,19 +139,24 @@ func TestConcurrent(t *testing.T) {
 	var group sync.WaitGroup
 	for range 2 {
 		group.Go(func() {
-			if res, _ := g.ask("GET", "/hold", ""); res.StatusCode != 200 {
+			if res, _ := g.ask("GET", "/hold", ""); res.StatusCode != http.StatusOK {
 				t.Errorf("GET /hold = %d, want 200", res.StatusCode)
 			}
 		})
 		<-begun
 	}
-	if res, _ := g.ask("GET", "/", ""); res.StatusCode != 429 || g.last().Reason != proxy.TooManyAtOnce {
+	if res, _ := g.ask(
+		"GET",
+		"/",
+		"",
+	); res.StatusCode != http.StatusTooManyRequests ||
+		g.last().Reason != proxy.TooManyAtOnce {
 		t.Errorf("GET / = %d, want 429", res.StatusCode)
 	}
 	close(hold)
 	group.Wait()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // the first two end after their responses
-		if res, _ := g.ask("GET", "/", ""); res.StatusCode == 200 {
+		if res, _ := g.ask("GET", "/", ""); res.StatusCode == http.StatusOK {
 			return
 		}
 	}
@@ -190,7 +195,12 @@ func TestBasicAuth(t *testing.T) {
 	}
 	users = map[string]string{"ann": "{SHA}0000000000000000000000000000"}
 	g.serve(guarded(table.Guard{BasicAuth: &table.BasicAuth{Users: users}}, table.Actions{}))
-	if res, _ := g.ask("GET", "/", "", "Authorization: Basic YW5uOnNlY3JldA=="); res.StatusCode != 401 {
+	if res, _ := g.ask(
+		"GET",
+		"/",
+		"",
+		"Authorization: Basic YW5uOnNlY3JldA==",
+	); res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("the password that was changed: %d, want 401", res.StatusCode)
 	}
 }
@@ -204,19 +214,24 @@ func TestManyLogins(t *testing.T) {
 		"ann": "$2y$10$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a", "bob": "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=",
 	}
 	g.serve(guarded(table.Guard{BasicAuth: &table.BasicAuth{Users: users}}, table.Actions{}))
-	if res, _ := g.ask("GET", "/", "", "Authorization: Basic Ym9iOnNlY3JldA=="); res.StatusCode != 200 {
+	if res, _ := g.ask("GET", "/", "", "Authorization: Basic Ym9iOnNlY3JldA=="); res.StatusCode != http.StatusOK {
 		t.Fatalf("login = %d", res.StatusCode)
 	}
 	var refused atomic.Int64
 	var group sync.WaitGroup
 	for range 40 {
 		group.Go(func() {
-			if res, _ := g.ask("GET", "/", "", "Authorization: Basic YW5uOndyb25n"); res.StatusCode == 429 {
+			if res, _ := g.ask(
+				"GET",
+				"/",
+				"",
+				"Authorization: Basic YW5uOndyb25n",
+			); res.StatusCode == http.StatusTooManyRequests {
 				refused.Add(1)
 			}
 		})
 	}
-	if res, _ := g.ask("GET", "/", "", "Authorization: Basic Ym9iOnNlY3JldA=="); res.StatusCode != 200 {
+	if res, _ := g.ask("GET", "/", "", "Authorization: Basic Ym9iOnNlY3JldA=="); res.StatusCode != http.StatusOK {
 		t.Errorf("a known password = %d, want 200", res.StatusCode)
 	}
 	group.Wait()
@@ -253,7 +268,7 @@ func TestMaxBody(t *testing.T) {
 			if test.chunked {
 				body = struct{ io.Reader }{body}
 			}
-			r, err := http.NewRequestWithContext(context.Background(), "POST", "http://"+g.addr.String()+"/", body)
+			r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+g.addr.String()+"/", body)
 			must(t, err)
 			if test.expect {
 				r.Header.Set("Expect", "100-continue")
@@ -285,7 +300,10 @@ func TestGuardOrder(t *testing.T) {
 		MaxBody:   1,
 	}
 	g.serve(guarded(guard, table.Actions{
-		CORS: &table.CORS{Origins: []string{"*"}}, Redirect: &table.Redirect{Path: &table.PathChange{To: "/new"}, Status: 302},
+		CORS: &table.CORS{
+			Origins: []string{"*"},
+		},
+		Redirect: &table.Redirect{Path: &table.PathChange{To: "/new"}, Status: 302},
 	}))
 	login := "Authorization: Basic Ym9iOnNlY3JldA=="
 	preflight := []string{"Origin: http://a.test", "Access-Control-Request-Method: PUT"}
@@ -351,7 +369,7 @@ func TestStreams(t *testing.T) {
 	var group sync.WaitGroup
 	for range 20 {
 		group.Go(func() {
-			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+l.Addr().String()+"/", http.NoBody)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+"/", http.NoBody)
 			must(t, err)
 			res, err := transport.RoundTrip(r)
 			if err != nil {
@@ -360,9 +378,9 @@ func TestStreams(t *testing.T) {
 			}
 			defer res.Body.Close()
 			switch res.StatusCode {
-			case 200:
+			case http.StatusOK:
 				served.Add(1)
-			case 429:
+			case http.StatusTooManyRequests:
 				refused.Add(1)
 			}
 		})

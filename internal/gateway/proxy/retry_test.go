@@ -23,6 +23,7 @@ func retrying(r table.Retry) table.Route {
 
 // failing is an endpoint that answers with a status some times, then with 200 and the body that it got.
 func failing(t *testing.T, times int64, status int) (netip.AddrPort, *atomic.Int64) {
+	t.Helper()
 	var asked atomic.Int64
 	return endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -66,7 +67,7 @@ func TestRetry(t *testing.T) {
 				t.Errorf("%+v: %d after %d attempts, want %d after %d",
 					test.retry, res.StatusCode, asked.Load(), test.status, test.asked)
 			}
-			if res.StatusCode == 200 && (body != test.body || res.Header.Get("X-Failed") != "") {
+			if res.StatusCode == http.StatusOK && (body != test.body || res.Header.Get("X-Failed") != "") {
 				t.Errorf("%+v: the response has %d octets and fields %v", test.retry, len(body), res.Header)
 			}
 			if test.retry.Backoff > 0 && time.Since(began) < 3*test.retry.Backoff {
@@ -221,7 +222,7 @@ func TestForgedSessions(t *testing.T) {
 		"AAAAAAAAAAAAAAAA; session=AAAAAAAAAAAAAAAA; session=AAAAAAAAAAAAAAAA; session=x; session=y; session=z",
 	} {
 		res, _ := g.ask("GET", "/", "", "Cookie: session="+token)
-		if res.StatusCode != 200 || len(res.Cookies()) != 1 || res.Cookies()[0].Value == token {
+		if res.StatusCode != http.StatusOK || len(res.Cookies()) != 1 || res.Cookies()[0].Value == token {
 			t.Errorf("GET / with session=%s = %d, %q", token, res.StatusCode, res.Header["Set-Cookie"])
 		}
 	}
@@ -234,7 +235,13 @@ func TestSessionCookie(t *testing.T) {
 	g.web(endpoint(t, echo))
 	route := to("/", table.Actions{})
 	route.Rule.Persistence = &table.Persistence{
-		Name: "s", Absolute: time.Nanosecond, MaxAge: time.Hour, Path: "/a", Domain: "shop.example", SameSite: "Strict", Secure: true,
+		Name:     "s",
+		Absolute: time.Nanosecond,
+		MaxAge:   time.Hour,
+		Path:     "/a",
+		Domain:   "shop.example",
+		SameSite: "Strict",
+		Secure:   true,
 	}
 	g.serve(route)
 	res, _ := g.ask("GET", "/", "")
@@ -260,7 +267,7 @@ func TestHeldBodies(t *testing.T) {
 	var group sync.WaitGroup
 	for range 20 {
 		group.Go(func() {
-			if res, got := g.ask("POST", "/", body); res.StatusCode != 200 || got != body {
+			if res, got := g.ask("POST", "/", body); res.StatusCode != http.StatusOK || got != body {
 				t.Errorf("POST / = %d, %d octets", res.StatusCode, len(got))
 			}
 		})

@@ -114,7 +114,8 @@ type SignIn struct {
 
 // Retry is when a request is sent again (HTTPRouteRetry, GEP-1731): after a response with one of Codes, and if there
 // was none. Without a Retry a rule has what Proxy does of its own accord. A request with a body is sent again if the
-// body was short enough to be held, and said its length. These retries do not count in the limit of a fifth of the requests.
+// body was short enough to be held, and said its length. These retries do not count in the limit of a fifth of the
+// requests.
 type Retry struct {
 	Codes []int
 	// Attempts is how often it is sent again at most.
@@ -124,8 +125,9 @@ type Retry struct {
 }
 
 // Persistence sends the requests of a session to the backend and the endpoint that got the first one
-// (SessionPersistence, GEP-1619). If the endpoint is gone the session goes on at another one. The token of a session says
-// neither the address nor the name of a backend, and one that is made up leads to no endpoint that the rule has not.
+// (SessionPersistence, GEP-1619). If the endpoint is gone the session goes on at another one. The token of a session
+// says neither the address nor the name of a backend, and one that is made up leads to no endpoint that the rule has
+// not.
 type Persistence struct {
 	// Header: the token is in the header Name of requests and responses; otherwise it is in the cookie Name.
 	Header bool

@@ -53,7 +53,7 @@ func ParseTemplate(text string) (t Template, err error) {
 		if !found {
 			break
 		}
-		name := after
+		var name string
 		if braced, ok := strings.CutPrefix(after, "{"); ok {
 			if name, text, ok = strings.Cut(braced, "}"); !ok {
 				return nil, fmt.Errorf("${%s has no closing brace", braced)

@@ -44,8 +44,8 @@ func New(cfg Config) *Client {
 	return &Client{cfg: cfg.withDefaults(), endpoints: make(map[peer]*endpoint)}
 }
 
-// peer is an endpoint, to which the gateway shows a certificate; nil for none. Endpoints of upstreams that differ in TLS
-// differ, too.
+// peer is an endpoint, to which the gateway shows a certificate; nil for none. Endpoints of upstreams that differ in
+// TLS differ, too.
 type peer struct {
 	*balance.Endpoint
 	certificate *tls.Certificate

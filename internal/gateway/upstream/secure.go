@@ -22,7 +22,9 @@ const sessionsKept = 8
 // none.
 func clientConfig(by *table.TLS, certificate *tls.Certificate) (*tls.Config, error) {
 	config := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: by.ServerName, ClientSessionCache: tls.NewLRUClientSessionCache(sessionsKept),
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         by.ServerName,
+		ClientSessionCache: tls.NewLRUClientSessionCache(sessionsKept),
 	}
 	if by.Authorities != "" {
 		config.RootCAs = x509.NewCertPool()
@@ -35,7 +37,9 @@ func clientConfig(by *table.TLS, certificate *tls.Certificate) (*tls.Config, err
 	}
 	if by.Names != "" { // which count in place of the server name
 		config.InsecureSkipVerify = true
-		config.VerifyConnection = func(state tls.ConnectionState) error { return verifyNames(&state, config.RootCAs, by.Names) }
+		config.VerifyConnection = func(state tls.ConnectionState) error {
+			return verifyNames(&state, config.RootCAs, by.Names)
+		}
 	}
 	return config, nil
 }

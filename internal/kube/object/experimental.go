@@ -1,6 +1,8 @@
 package object
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -68,7 +70,7 @@ func (c *ruleConverter) externalAuth(
 	check := func(names []string, place ...any) []string {
 		for i, name := range names {
 			if !isToken(name) {
-				c.unknown(name, append(append(at[:len(at):len(at)], place...), i)...)
+				c.unknown(name, append(append(slices.Clip(at), place...), i)...)
 			}
 		}
 		return names
@@ -77,7 +79,7 @@ func (c *ruleConverter) externalAuth(
 	case gatewayv1.HTTPRouteExternalAuthHTTPProtocol:
 		if h := f.HTTPAuthConfig; h != nil {
 			if made.Path = h.Path; !pathOctets.MatchString(h.Path) {
-				c.unknown(h.Path, append(at[:len(at):len(at)], "http", "path")...)
+				c.unknown(h.Path, append(slices.Clip(at), "http", "path")...)
 			}
 			made.RequestHeaders = check(h.AllowedRequestHeaders, "http", "allowedHeaders")
 			made.ResponseHeaders = check(h.AllowedResponseHeaders, "http", "allowedResponseHeaders")
@@ -87,7 +89,7 @@ func (c *ruleConverter) externalAuth(
 			made.RequestHeaders = check(f.GRPCAuthConfig.AllowedRequestHeaders, "grpc", "allowedHeaders")
 		}
 	default:
-		c.unknown(f.ExternalAuthProtocol, append(at[:len(at):len(at)], "protocol")...)
+		c.unknown(f.ExternalAuthProtocol, append(slices.Clip(at), "protocol")...)
 	}
 	if f.ForwardBody != nil {
 		made.MaxBody = int(f.ForwardBody.MaxSize)

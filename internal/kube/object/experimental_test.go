@@ -26,7 +26,7 @@ func TestExperimental(t *testing.T) {
 		`"retry":{"codes":[500,503],"attempts":3,"backoff":"100ms"}`: {Retry: &cluster.RouteRetry{
 			Codes: []int{500, 503}, Attempts: 3, Backoff: cluster.Timeout{Set: true, Limit: 100 * time.Millisecond},
 		}},
-		`"sessionPersistence":{}`:                                      {Session: &cluster.RouteSession{}},
+		`"sessionPersistence":{}`: {Session: &cluster.RouteSession{}},
 		`"sessionPersistence":{"type":"Header","sessionName":"X-Name"}`: {Session: &cluster.RouteSession{Header: true, Name: "X-Name"}},
 		`"sessionPersistence":{"absoluteTimeout":"1h","cookieConfig":{"lifetimeType":"Permanent"}}`: {
 			Session: &cluster.RouteSession{Absolute: cluster.Timeout{Set: true, Limit: time.Hour}, Permanent: true},

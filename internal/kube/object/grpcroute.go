@@ -55,7 +55,9 @@ func (c *ruleConverter) rpc(m *gatewayv1.GRPCRouteMatch, n int) (errs field.Erro
 		made.RPC.Service, made.RPC.Method = or(m.Method.Service, ""), or(m.Method.Method, "")
 		switch of := or(m.Method.Type, gatewayv1.GRPCMethodMatchExact); of {
 		case gatewayv1.GRPCMethodMatchExact:
-			errs = append(in(checkRPC(made.RPC.Service), "method", "service"), in(checkRPC(made.RPC.Method), "method", "method")...)
+			errs = append(
+				in(checkRPC(made.RPC.Service), "method", "service"),
+				in(checkRPC(made.RPC.Method), "method", "method")...)
 		case gatewayv1.GRPCMethodMatchRegularExpression:
 			made.RPC.Regex = true
 		default:

@@ -101,7 +101,7 @@ func TestHTTPRouteUnknown(t *testing.T) {
 		`"matches":[{},{"method":"BREW"}]`:                                                                                                                            "matches[1].method=BREW",
 		`"matches":[{"headers":[{"name":"X","type":"Glob","value":"1"}]}]`:                                                                                            "matches[0].headers[0].type=Glob",
 		`"matches":[{"queryParams":[{"name":"X","type":"Glob","value":"1"}]}]`:                                                                                        "matches[0].queryParams[0].type=Glob",
-		`"filters":[{"type":"Later"}]`:                                                                                                                         "filters[0].type=Later",
+		`"filters":[{"type":"Later"}]`:                                                                                                                                "filters[0].type=Later",
 		`"filters":[{"type":"RequestRedirect","requestRedirect":{"statusCode":300}}]`:                                                                                 "filters[0].requestRedirect.statusCode=300",
 		`"filters":[{"type":"RequestRedirect","requestRedirect":{"scheme":"gopher"}}]`:                                                                                "filters[0].requestRedirect.scheme=gopher",
 		`"filters":[{"type":"URLRewrite","urlRewrite":{"path":{"type":"Regex"}}}]`:                                                                                    "filters[0].urlRewrite.path.type=Regex",

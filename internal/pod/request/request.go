@@ -207,8 +207,15 @@ func NewWorld(v *cluster.View, cfg compile.Config, partial ...cluster.Kind) *Wor
 	c := compile.NewCompiler(cfg)
 	out := c.Apply(v, &cluster.Changes{Everything: true})
 	w := &World{
-		view: v, cfg: cfg, table: out.Table, endpoints: out.Endpoints, verdicts: c.Verdicts(),
-		ready: make(map[compile.ServicePort]bool), noSecrets: !v.Loaded(cluster.KindSecret) || slices.Contains(partial, cluster.KindSecret),
+		view:      v,
+		cfg:       cfg,
+		table:     out.Table,
+		endpoints: out.Endpoints,
+		verdicts:  c.Verdicts(),
+		ready: make(
+			map[compile.ServicePort]bool,
+		),
+		noSecrets: !v.Loaded(cluster.KindSecret) || slices.Contains(partial, cluster.KindSecret),
 	}
 	for up, addrs := range out.Endpoints {
 		if len(addrs) > 0 {

@@ -1,6 +1,6 @@
-// Command nameserver answers each query at port 53, over UDP, with the query itself as a response that has no records
-// (RFC 1035, section 4.1.1). It takes the place of CoreDNS in the Pods of the conformance suite, which asks whether there
-// is any response.
+// Command nameserver answers each query at port 53, over UDP, with the query itself as a response that has no
+// records (RFC 1035, section 4.1.1). It takes the place of CoreDNS in the Pods of the conformance suite, which asks
+// whether there is any response.
 package main
 
 import (
@@ -10,12 +10,11 @@ import (
 )
 
 func main() {
-	if err := serve(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, serve())
+	os.Exit(1)
 }
 
+// serve answers until it fails.
 func serve() error {
 	c, err := net.ListenPacket("udp", ":53")
 	if err != nil {

@@ -33,6 +33,7 @@ type checkFlags struct {
 	least    lint.Severity // the lowest severity to print
 	fatal    lint.Severity // the lowest severity with exit status 1
 	explain  bool
+	migrate  bool
 }
 
 // printers has the function that prints findings in each output format.
@@ -79,6 +80,10 @@ together they describe one cluster.
 With --explain, the arguments are rules, and the command describes them, each
 with an example and its cure; without a rule it lists all of them.
 
+With --migrate it prints instead what becomes of each annotation of ingress-nginx
+when Ingresses are translated into routes, see "portolan gateway translate"; the exit
+status is 1 if something is missing.
+
 The exit status is 1 if there is an error; a rejected document is one. Use
 --fail-on to include warnings or notes.`,
 		Example: `  portolan check examples/shop
@@ -99,6 +104,9 @@ The exit status is 1 if there is an error; a rejected document is one. Use
 			flags.paths = args
 			if err := flags.check(); err != nil {
 				return err
+			}
+			if flags.migrate {
+				return flags.printMigration(cmd)
 			}
 			found, err := flags.find(cmd)
 			if err != nil {
@@ -135,6 +143,9 @@ func (f *checkFlags) add(cmd *cobra.Command) {
 		"skip files and directories with this `NAME`, or path below PATH, such as '*.json'; repeatable",
 	)
 	cmd.Flags().BoolVar(&f.explain, "explain", false, "describe the rules that the arguments name, or list all rules")
+	cmd.Flags().BoolVar(
+		&f.migrate, "migrate", false, "print what becomes of annotations of ingress-nginx when Ingresses are translated",
+	)
 	f.color.add(cmd)
 	fixed := func(flag string, values []cobra.Completion) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -166,6 +177,9 @@ func (f *checkFlags) check() (err error) {
 	}
 	if printers[f.format] == nil {
 		return fmt.Errorf("output format %q is not %s", f.format, orList(formats))
+	}
+	if f.migrate && !migrates(f.format) {
+		return fmt.Errorf("output format %q is not text or json, which --migrate has", f.format)
 	}
 	for _, id := range append(slices.Clone(f.rules), f.skip...) {
 		if _, err := findRule(id); err != nil {

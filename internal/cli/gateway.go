@@ -46,6 +46,7 @@ served, too.`,
 		},
 	}
 	flags.add(cmd)
+	cmd.AddCommand(newGatewayTranslate())
 	return cmd
 }
 

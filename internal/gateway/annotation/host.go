@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -95,6 +96,23 @@ func (l *Location) same(o Location) bool { return l.Text == o.Text && l.Type == 
 // Rewrites reports whether the path of requests is rewritten.
 func (l *Location) Rewrites() bool {
 	return l.Of.Settings.Rewrite != "" && l.Of.Settings.Rewrite != l.Text
+}
+
+// Target returns the Rewrite for a location, without the groups that its expression has not: they are empty. It is
+// empty if the path is not rewritten.
+func (l *Location) Target() string {
+	if !l.Rewrites() {
+		return ""
+	}
+	groups := 0
+	if e, err := l.RewriteExpression(); err == nil {
+		groups = e.NumSubexp()
+	}
+	target := l.Of.Settings.Rewrite
+	for n := groups + 1; n <= 9; n++ {
+		target = strings.ReplaceAll(target, "$"+strconv.Itoa(n), "")
+	}
+	return cmp.Or(target, "/")
 }
 
 // attach makes a location the canary of that with the same path, which can have one.

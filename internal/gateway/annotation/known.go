@@ -68,7 +68,12 @@ var known = func() map[string]Known {
 	return all
 }()
 
-const policy = "a RoutePolicy"
+// What becomes of what a RoutePolicy says: see gateway-policy.md.
+const (
+	policy   = "a RoutePolicy, which this version does not serve"
+	closing  = policy + "; until then the rules have no backends, and answer with 500"
+	noFilter = "no filter does the same; the rules have no backends, and answer with 500"
+)
 
 func redirects() []Known {
 	const slash = "a slash at the end of the target stays, which ingress-nginx removes"
@@ -104,6 +109,7 @@ func paths() []Known {
 		{Name: "rewrite-target", Effect: Used, Outcome: Done,
 			Routes: "URLRewrite with ReplaceFullPath, or ReplacePrefixMatch where that is the same; groups such as $1 " +
 				"" +
+				"" +
 				"in other " +
 				"forms are missing",
 			read: readRewrite},
@@ -117,21 +123,21 @@ func paths() []Known {
 
 func authentication() []Known {
 	return []Known{
-		{Name: "auth-type", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: readAuthType},
-		{Name: "auth-secret", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: readAuthSecret},
-		{Name: "auth-secret-type", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
+		{Name: "auth-type", Effect: Used, Routes: closing, restricts: true, read: readAuthType},
+		{Name: "auth-secret", Effect: Used, Routes: closing, restricts: true, read: readAuthSecret},
+		{Name: "auth-secret-type", Effect: Used, Routes: closing, restricts: true,
 			read: oneOf([]string{"auth-file", "auth-map"}, func(s *Settings, v string) {
 				s.basic().Map = v == "auth-map"
 			})},
-		{Name: "auth-realm", Effect: Used, Outcome: Done, Routes: policy,
+		{Name: "auth-realm", Effect: Used, Routes: closing,
 			read: func(p *parser, v string) error { p.settings.basic().Realm = v; return nil }},
-		{Name: "auth-url", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: readAuthURL},
-		{Name: "auth-method", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
+		{Name: "auth-url", Effect: Used, Routes: noFilter, restricts: true, read: readAuthURL},
+		{Name: "auth-method", Effect: Used, Routes: noFilter, restricts: true,
 			read: matching(methodName, "a method", func(s *Settings, v string) { s.external().Method = v })},
-		{Name: "auth-signin", Effect: Used, Outcome: Done, Routes: policy, read: readSignIn},
-		{Name: "auth-signin-redirect-param", Effect: Used, Outcome: Done, Routes: policy,
+		{Name: "auth-signin", Effect: Used, Routes: noFilter, read: readSignIn},
+		{Name: "auth-signin-redirect-param", Effect: Used, Routes: noFilter,
 			read: matching(cookieName, "a name", func(s *Settings, v string) { s.external().Param = v })},
-		{Name: "auth-response-headers", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
+		{Name: "auth-response-headers", Effect: Used, Routes: noFilter, restricts: true,
 			read: readHeaders},
 		{Name: "auth-request-redirect", Effect: Unsupported, Text: "the field X-Auth-Request-Redirect is not sent",
 			Routes: "the field X-Auth-Request-Redirect is not sent"},
@@ -147,7 +153,7 @@ func authentication() []Known {
 			Routes: "cookies of the authorization server are not passed on"},
 		{Name: "enable-global-auth", Effect: Ignored, Text: "there is no authentication for all Ingresses",
 			Outcome: Done, Routes: "there is no authentication for all routes"},
-		{Name: "satisfy", Effect: Used, Outcome: Done, Routes: policy,
+		{Name: "satisfy", Effect: Used, Routes: "a RoutePolicy has no such choice: all that it demands holds",
 			read: oneOf([]string{"any", "all"}, func(s *Settings, v string) { s.AnyOf = v == "any" })},
 	}
 }
@@ -159,25 +165,25 @@ func restrictions() []Known {
 		return Known{Name: name, Effect: Used, Outcome: Done, Routes: "a filter CORS", read: read}
 	}
 	return []Known{
-		{Name: "allowlist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: allow},
-		{Name: "whitelist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: allow},
-		{Name: "denylist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
+		{Name: "allowlist-source-range", Effect: Used, Routes: closing, restricts: true, read: allow},
+		{Name: "whitelist-source-range", Effect: Used, Routes: closing, restricts: true, read: allow},
+		{Name: "denylist-source-range", Effect: Used, Routes: closing, restricts: true,
 			read: ranges(func(s *Settings, all []prefix) { s.Deny = append(s.Deny, all...) })},
-		{Name: "limit-rps", Effect: Used, Outcome: Done, Routes: policy,
+		{Name: "limit-rps", Effect: Used, Routes: policy,
 			read: number(0, func(s *Settings, n int) { s.limits().PerSecond = n })},
-		{Name: "limit-rpm", Effect: Used, Outcome: Done, Routes: policy,
+		{Name: "limit-rpm", Effect: Used, Routes: policy,
 			read: number(0, func(s *Settings, n int) { s.limits().PerMinute = n })},
-		{Name: "limit-connections", Effect: Used, Text: "counts requests under way", Outcome: Differs,
+		{Name: "limit-connections", Effect: Used, Text: "counts requests under way",
 			Routes: policy + "; it counts requests under way",
 			read:   number(0, func(s *Settings, n int) { s.limits().Connections = n })},
-		{Name: "limit-burst-multiplier", Effect: Used, Outcome: Done, Routes: policy,
+		{Name: "limit-burst-multiplier", Effect: Used, Routes: policy,
 			read: number(1, func(s *Settings, n int) { s.limits().Burst = n })},
-		{Name: "limit-allowlist", Effect: Used, Outcome: Done, Routes: policy, read: except},
-		{Name: "limit-whitelist", Effect: Used, Outcome: Done, Routes: policy, read: except},
+		{Name: "limit-allowlist", Effect: Used, Routes: policy, read: except},
+		{Name: "limit-whitelist", Effect: Used, Routes: policy, read: except},
 		{Name: "limit-rate", Effect: Unsupported, Text: "responses are sent as fast as clients take them",
 			Routes: "responses are sent as fast as clients take them"},
 		{Name: "limit-rate-after", Effect: Unsupported, Text: "as limit-rate", Routes: "as limit-rate"},
-		{Name: "proxy-body-size", Effect: Used, Outcome: Done, Routes: policy, read: readBody},
+		{Name: "proxy-body-size", Effect: Used, Routes: policy, read: readBody},
 		{Name: "enable-cors", Effect: Used, Outcome: Done, Routes: "a filter CORS",
 			read: flag(func(s *Settings, _ bool) { s.cors() })},
 		cors("cors-allow-origin", readOrigins),

@@ -1,0 +1,181 @@
+package translate
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/annotation"
+)
+
+// ingress returns an Ingress of the host x.test. Paths are text and type.
+func ingress(name string, annotations map[string]string, paths ...string) *cluster.Frontend {
+	all := make(map[string]string)
+	for name, value := range annotations {
+		all[annotation.Prefix+name] = value
+	}
+	rule := cluster.IngressRule{Host: "x.test"}
+	for i := 0; i < len(paths); i += 2 {
+		rule.Paths = append(rule.Paths, cluster.IngressPath{
+			Path: paths[i], Type: cluster.PathType(paths[i+1]),
+			Backend: cluster.IngressBackend{Backend: cluster.Backend{Service: name, Number: 80}},
+		})
+	}
+	return &cluster.Frontend{
+		Kind: cluster.KindIngress, Key: cluster.Key{Namespace: "a", Name: name},
+		Ingress: &cluster.IngressSpec{Class: "nginx", Rules: []cluster.IngressRule{rule}, Annotations: all},
+	}
+}
+
+// withTLS adds a Secret for the host.
+func withTLS(f *cluster.Frontend) *cluster.Frontend {
+	f.Ingress.TLS = []cluster.IngressTLS{{Hosts: []string{"x.test"}, Secret: "cert"}}
+	return f
+}
+
+func TestIngresses(t *testing.T) {
+	t.Parallel()
+	const prefix, exact, specific = "Prefix", "Exact", "ImplementationSpecific"
+	type annotations = map[string]string
+	for claim, test := range map[string]struct {
+		of   []*cluster.Frontend
+		has  []string // of the objects in JSON
+		not  []string
+		note string // of the notes, one of them
+	}{
+		"paths keep their types": {
+			of: []*cluster.Frontend{ingress("a", nil, "/a", exact, "/b", prefix)},
+			has: []string{`"path":{"type":"Exact","value":"/a"}`, `"path":{"type":"PathPrefix","value":"/b"}`,
+				`"hostnames":["x.test"]`},
+			not: []string{"RequestRedirect", "RegularExpression"},
+		},
+		"one Ingress turns expressions on for all": {
+			of: []*cluster.Frontend{
+				ingress("a", nil, "/a", exact), ingress("b", annotations{"use-regex": "true"}, "/b.+", specific),
+			},
+			has: []string{`"value":"(?i:/a)(?s:.*)"`, `"value":"(?i:/b.+)(?s:.*)"`}, not: []string{`"Exact"`},
+		},
+		"a whole path is replaced": {
+			of:  []*cluster.Frontend{ingress("a", annotations{"rewrite-target": "/new"}, "/old", prefix)},
+			has: []string{`{"replaceFullPath":"/new","type":"ReplaceFullPath"}`, `"value":"(?i:/old)(?s:.*)"`},
+		},
+		"groups that there are not are empty": {
+			of:  []*cluster.Frontend{ingress("a", annotations{"rewrite-target": "/$1"}, "/old", prefix)},
+			has: []string{`{"replaceFullPath":"/","type":"ReplaceFullPath"}`},
+		},
+		"the rest after a prefix": {
+			of: []*cluster.Frontend{ingress("a", annotations{"rewrite-target": "/v2/$2"}, "/old(/|$)(.*)", specific,
+				"/x", prefix)},
+			has: []string{`{"replacePrefixMatch":"/v2","type":"ReplacePrefixMatch"}`,
+				`{"type":"PathPrefix","value":"/old"}`},
+			not: []string{"RegularExpression"}, note: "rewrite-target: differs: paths of the host become prefixes",
+		},
+		"groups elsewhere are missing, and closed": {
+			of:  []*cluster.Frontend{ingress("a", annotations{"rewrite-target": "/$2/$1"}, "/(a|b)/(.*)", specific)},
+			not: []string{"backendRefs", "URLRewrite"}, note: "rewrite-target: missing: /$2/$1 for",
+		},
+		"lookaround is missing": {
+			of:  []*cluster.Frontend{ingress("a", annotations{"use-regex": "true"}, "/(?!a)", specific)},
+			not: []string{"backendRefs"}, note: "spec.rules: missing: /(?!a) is not a regular expression of RE2",
+		},
+		"a host with TLS redirects": {
+			of: []*cluster.Frontend{withTLS(ingress("a", nil, "/", prefix))},
+			has: []string{
+				`"name":"a-to-https"`, `{"scheme":"https","statusCode":308}`, `"sectionName":"x-test"`,
+				`"certificateRefs":[{"name":"cert"}]`,
+			},
+		},
+		"unless it shall not": {
+			of:  []*cluster.Frontend{withTLS(ingress("a", annotations{"ssl-redirect": "false"}, "/", prefix))},
+			has: []string{`"sectionName":"http"`, `"sectionName":"x-test"`}, not: []string{"RequestRedirect"},
+		},
+		"a forced redirect without TLS is missing": {
+			of:   []*cluster.Frontend{ingress("a", annotations{"force-ssl-redirect": "true"}, "/", prefix)},
+			note: "force-ssl-redirect: missing: x.test has no tls", not: []string{"RequestRedirect"},
+		},
+		"a canary by a cookie": {
+			of: []*cluster.Frontend{
+				ingress("a", nil, "/", prefix), ingress("b", annotations{"canary": "true", "canary-by-cookie": "c"}, "/",
+					prefix),
+			},
+			has: []string{`"value":"(.*;\\s*)?c=always(\\s*;.*)?"`, `"value":"(.*;\\s*)?c=never(\\s*;.*)?"`},
+		},
+		"a canary without a main Ingress": {
+			of:   []*cluster.Frontend{ingress("b", annotations{"canary": "true", "canary-weight": "1"}, "/", prefix)},
+			note: "canary: missing: no other Ingress has the path / of x.test", not: []string{"HTTPRoute"},
+		},
+		"passwords close": {
+			of: []*cluster.Frontend{ingress("a", annotations{"auth-type": "basic", "auth-secret": "users"}, "/",
+				prefix)},
+			has: []string{`"basicAuth":{"format":"File","secretRef":{"name":"users"}}`}, not: []string{"backendRefs"},
+			note: "auth-secret: missing",
+		},
+		"digest closes": {
+			of: []*cluster.Frontend{ingress("a", annotations{"auth-type": "digest", "auth-secret": "u"}, "/",
+				prefix)},
+			not: []string{"backendRefs"}, note: "auth-type: missing",
+		},
+		"external authentication closes": {
+			of:  []*cluster.Frontend{ingress("a", annotations{"auth-url": "https://auth.test/check"}, "/", prefix)},
+			not: []string{"backendRefs"}, note: "auth-url: missing",
+		},
+		"any size needs nothing": {
+			of:  []*cluster.Frontend{ingress("a", annotations{"proxy-body-size": "0"}, "/", prefix)},
+			not: []string{"RoutePolicy"}, note: "proxy-body-size: done",
+		},
+		"TLS to backends": {
+			of:   []*cluster.Frontend{ingress("a", annotations{"backend-protocol": "HTTPS"}, "/", prefix)},
+			has:  []string{`"validation":{"hostname":"a.a.svc","wellKnownCACertificates":"System"}`},
+			note: "backend-protocol: differs",
+		},
+		"the other name": {
+			of: []*cluster.Frontend{ingress("a", annotations{"from-to-www-redirect": "true", "server-alias": "y.test"},
+				"/", prefix)},
+			has: []string{`"hostnames":["www.x.test"]`, `{"hostname":"x.test","statusCode":308}`,
+				`"hostnames":["x.test","y.test"]`},
+		},
+		"more rules than a route can have": {
+			of: []*cluster.Frontend{ingress("a", nil,
+				"/1", prefix, "/2", prefix, "/3", prefix, "/4", prefix, "/5", prefix, "/6", prefix, "/7", prefix, "/8",
+				prefix,
+				"/9", prefix, "/10", prefix, "/11", prefix, "/12", prefix, "/13", prefix, "/14", prefix, "/15",
+				prefix,
+				"/16", prefix, "/17", prefix,
+			)}, has: []string{`"name":"a-2"`},
+		},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			store := cluster.NewStore()
+			store.Update(func(tx *cluster.Tx) {
+				for _, f := range test.of {
+					tx.Put(f)
+				}
+			})
+			var made *Result
+			store.View(func(v *cluster.View) { made = Ingresses(v, Config{Class: "nginx", GatewayClass: "c"}) })
+			text, err := json.Marshal(made.Objects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range test.has {
+				if !strings.Contains(string(text), part) {
+					t.Errorf("Ingresses: no %s in\n%s", part, text)
+				}
+			}
+			for _, part := range test.not {
+				if strings.Contains(string(text), part) {
+					t.Errorf("Ingresses: %s in\n%s", part, text)
+				}
+			}
+			var notes []string
+			for _, n := range made.Notes {
+				notes = append(notes, n.String())
+			}
+			if !strings.Contains(strings.Join(notes, "\n"), test.note) {
+				t.Errorf("Ingresses: no note %q in %q", test.note, notes)
+			}
+		})
+	}
+}

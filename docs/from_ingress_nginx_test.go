@@ -21,9 +21,13 @@ func TestAnnotations(t *testing.T) {
 		t.Fatalf("from-ingress-nginx.md has no line %q", mark)
 	}
 	var b strings.Builder
-	b.WriteString("| annotation | | as a route |\n|---|---|---|\n")
+	b.WriteString("| annotation | as a route | | with `annotations: nginx` |\n|---|---|---|---|\n")
 	for _, k := range annotation.All() {
-		fmt.Fprintf(&b, "| `%s` | %v | %s |\n", k.Name, k.Outcome, k.Routes)
+		with := k.Effect.String()
+		if k.Text != "" {
+			with += ": " + k.Text
+		}
+		fmt.Fprintf(&b, "| `%s` | %v | %s | %s |\n", k.Name, k.Outcome, k.Routes, with)
 	}
 	wantFile(t, "from-ingress-nginx.md", intro+mark+b.String())
 }

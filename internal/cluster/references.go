@@ -1,9 +1,15 @@
 package cluster
 
-import "iter"
+import (
+	"iter"
+	"strings"
+)
+
+// passwords is the annotation of ingress-nginx that names a Secret with users and their passwords.
+const passwords = "nginx.ingress.kubernetes.io/auth-secret"
 
 // References returns the Secrets and ConfigMaps that an Ingress, a Gateway, a ListenerSet or a
-// BackendTLSPolicy refers to: certificates, and the authorities of certificates of clients and backends. It
+// BackendTLSPolicy refers to: certificates, passwords, and the authorities of certificates of clients and backends. It
 // may list one twice.
 func References(o Object) (refs []Ref) {
 	var to []ObjectRef
@@ -54,6 +60,9 @@ func (s *IngressSpec) references(namespace string) (to []ObjectRef) {
 	}
 	for i := range s.TLS {
 		to = append(to, ObjectRef{Kind: KindSecret.String(), Namespace: namespace, Name: s.TLS[i].Secret})
+	}
+	if name := s.Annotations[passwords]; name != "" && !strings.Contains(name, "/") {
+		to = append(to, ObjectRef{Kind: KindSecret.String(), Namespace: namespace, Name: name})
 	}
 	return to
 }

@@ -110,6 +110,7 @@ func paths() []Known {
 			Routes: "URLRewrite with ReplaceFullPath, or ReplacePrefixMatch where that is the same; groups such as $1 " +
 				"" +
 				"" +
+				"" +
 				"in other " +
 				"forms are missing",
 			read: readRewrite},
@@ -153,8 +154,9 @@ func authentication() []Known {
 			Routes: "cookies of the authorization server are not passed on"},
 		{Name: "enable-global-auth", Effect: Ignored, Text: "there is no authentication for all Ingresses",
 			Outcome: Done, Routes: "there is no authentication for all routes"},
-		{Name: "satisfy", Effect: Used, Routes: "a RoutePolicy has no such choice: all that it demands holds",
-			read: oneOf([]string{"any", "all"}, func(s *Settings, v string) { s.AnyOf = v == "any" })},
+		{Name: "satisfy", Effect: Used, Text: "all that is demanded of requests holds, also with any",
+			Routes: "a RoutePolicy has no such choice: all that it demands holds",
+			read:   oneOf([]string{"any", "all"}, func(s *Settings, v string) { s.AnyOf = v == "any" })},
 	}
 }
 

@@ -39,6 +39,8 @@ type Config struct {
 	DefaultCertificate bool
 	// Node is where the gateway runs, for topology hints; empty without one.
 	Node string
+	// Annotated has Ingresses be served as their annotations of ingress-nginx say.
+	Annotated bool
 	// Unclassed has Ingresses be ours while there is no IngressClass, as in the manifests of many projects.
 	Unclassed bool
 	// Pool are the addresses of which Gateways can have some of their own, in order and no IPv4 address as an
@@ -97,6 +99,12 @@ type part struct {
 	routes []table.Route
 	// rest serves what no route of the host does; nil for none.
 	rest *table.Rule
+	// annotated is nil unless annotations have an effect.
+	annotated *annotated
+	// borrows is the host whose paths are served for this one, too; empty if it is a host of the object.
+	borrows string
+	// redirects: requests are redirected to the host of borrows instead.
+	redirects bool
 }
 
 // host is a compiled host, and the routes of it that never serve.
@@ -304,6 +312,9 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		for hostname := range was.routes {
 			c.takePart(place{ingresses, hostname}, ref, d)
 		}
+		for hostname := range was.annotated.borrowers() {
+			c.takePart(place{ingresses, hostname}, ref, d)
+		}
 		if was.rest != nil {
 			c.takePart(place{ingresses, noHost}, ref, d)
 		}
@@ -321,8 +332,11 @@ func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
 		c.upstreams.use(v, routes)
 	}
 	for hostname, routes := range made.routes {
-		c.putPart(place{ingresses, hostname}, part{ref, hostname, made.age, routes, made.rest}, d)
+		c.putPart(place{ingresses, hostname}, part{
+			of: ref, by: hostname, age: made.age, routes: routes, rest: made.rest, annotated: made.annotated,
+		}, d)
 	}
+	c.putBorrowers(ref, made, d)
 	if made.rest != nil {
 		c.putPart(place{ingresses, noHost}, part{of: ref, age: made.age, rest: made.rest}, d)
 	}
@@ -363,6 +377,7 @@ func (c *Compiler) takePart(at place, of cluster.Ref, d *dirty) {
 
 // buildHosts builds the hosts of places from their parts.
 func (c *Compiler) buildHosts(d *dirty) {
+	c.borrow(d)
 	for at := range d.places {
 		d.listeners[at.listener] = struct{}{}
 		parts := c.parts[at]
@@ -374,6 +389,10 @@ func (c *Compiler) buildHosts(d *dirty) {
 		}
 		if c.hosts[at.listener] == nil {
 			c.hosts[at.listener] = make(map[string]*host)
+		}
+		if c.cfg.Annotated && at.listener == ingresses && at.hostname != noHost {
+			c.hosts[at.listener][at.hostname] = c.annotatedHost(at.hostname, parts)
+			continue
 		}
 		c.hosts[at.listener][at.hostname] = newHost(at.hostname, parts)
 	}

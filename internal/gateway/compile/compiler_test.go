@@ -78,7 +78,9 @@ func testConfigs() []Config {
 	unclassed.Unclassed = true
 	byDefault.PoolByDefault, byDefault.DefaultCertificate = true, true
 	bare.Node, bare.Pool, bare.IngressPort = "", nil, 8080
-	return []Config{testConfig, unclassed, byDefault, bare}
+	annotated, both := testConfig, unclassed
+	annotated.Annotated, both.Annotated = true, true
+	return []Config{testConfig, unclassed, byDefault, bare, annotated, both}
 }
 
 // TestChangesEqualScratch changes clusters at random. After each change, what was compiled from the

@@ -21,6 +21,7 @@ type ingress struct {
 	certificates map[string]*tls.Certificate
 	unread       bool
 	age          cluster.Age
+	annotated    *annotated // nil unless annotations have an effect
 	IngressVerdict
 }
 
@@ -84,12 +85,18 @@ func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
 		return nil
 	}
 	spec := f.Ingress
+	if c.Annotated {
+		made.annotate(v, f)
+	}
 	for n := range spec.Rules {
 		rule := &spec.Rules[n]
 		made.routes[rule.Host] = slices.Clip(made.routes[rule.Host]) // also without paths: a host that has a rule
 		for m := range rule.Paths {
 			path := &rule.Paths[m]
 			match, err := ingressMatch(path)
+			if err == nil {
+				err = made.annotated.check(n, m)
+			}
 			if err != nil {
 				field := fmt.Sprintf("spec.rules[%d].http.paths[%d].path", n, m)
 				made.Problems = append(made.Problems, Problem{field, err.Error()})
@@ -97,6 +104,7 @@ func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
 			}
 			to := made.rule(v, f, &path.Backend)
 			to.Index, to.Name = n, fmt.Sprintf("rules[%d].paths[%d]", n, m)
+			made.annotated.decorate(to, n, m)
 			made.routes[rule.Host] = append(made.routes[rule.Host], table.Route{Match: match, Rule: to})
 		}
 	}

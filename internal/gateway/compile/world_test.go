@@ -386,7 +386,25 @@ func (w *world) ingress() *cluster.Frontend {
 		}
 		spec.TLS = append(spec.TLS, t)
 	}
+	spec.Annotations = w.annotations()
 	return &cluster.Frontend{Kind: cluster.KindIngress, Key: w.key("i1", "i2", "i3"), Ingress: spec}
+}
+
+// annotations are some of ingress-nginx, of those more often that concern other Ingresses of a host.
+func (w *world) annotations() map[string]string {
+	all := make(map[string]string)
+	for w.one(2) {
+		pair := [][2]string{
+			{"use-regex", "true"}, {"rewrite-target", "/$1"}, {"rewrite-target", "/a"}, {"canary", "true"}, {"canary-weight", "30"},
+			{"canary-by-header", "x-a"}, {"canary-by-cookie", "c"}, {"server-alias", "q.x.test,y.test"},
+			{"server-alias", "c.a.x.test"}, {"from-to-www-redirect", "true"}, {"app-root", "/app"}, {"ssl-redirect", "false"},
+			{"force-ssl-redirect", "true"}, {"auth-type", "basic"}, {"auth-secret", "c1"}, {"whitelist-source-range", "x"},
+			{"limit-rps", "5"}, {"affinity", "cookie"}, {"backend-protocol", "GRPC"}, {"permanent-redirect", "https://a.test/"},
+			{"auth-url", "http://auth.test/check"}, {"enable-cors", "true"}, {"backend-protocol", "HTTPS"},
+		}[w.IntN(23)]
+		all["nginx.ingress.kubernetes.io/"+pair[0]] = pair[1]
+	}
+	return all
 }
 
 // backend is one of an Ingress.

@@ -48,6 +48,27 @@ func location(r *http.Request, x *exchange, by *table.Redirect) string {
 	return by.Location(&from, &x.route.Match)
 }
 
+// secure redirects a request that came without TLS to HTTPS, and reports whether it did.
+func (p *Proxy) secure(w http.ResponseWriter, r *http.Request, x *exchange) bool {
+	proto := r.Header["X-Forwarded-Proto"]
+	switch trusted := len(proto) > 0 && p.trusts(r); {
+	case trusted && proto[0] != "http", !trusted && r.TLS != nil:
+		return false
+	}
+	target := targetOf(x.path, r)
+	if !x.Rule.Secure.KeepSlash {
+		target = strings.TrimSuffix(target, "/")
+	}
+	host := x.Host
+	if strings.Contains(host, ":") && host[0] != '[' {
+		host = "[" + host + "]" // an IPv6 address
+	}
+	x.Reason = Redirected
+	w.Header().Set("Location", "https://"+host+target)
+	w.WriteHeader(http.StatusPermanentRedirect)
+	return true
+}
+
 // changeResponse changes the head of a response.
 func changeResponse(h http.Header, x *exchange) {
 	if x.granted != nil {

@@ -327,6 +327,9 @@ func hostname(field string) string {
 // serve serves a request that has a rule.
 func (p *Proxy) serve(w *recorder, r *http.Request, x *exchange) {
 	rule := x.Rule
+	if rule.Secure != nil && rule.Redirect == nil && p.secure(w, r, x) {
+		return
+	}
 	if rule.Guard != nil && !p.admit(w, r, x) {
 		return
 	}

@@ -27,6 +27,9 @@ var Keys = key.Table{
 			"when it changes."},
 	{Path: "gateway.ingress.key", Restart: []key.Condition{key.Always},
 		Description: "The file of its key, in PEM. It is read again when it changes."},
+	{Path: "gateway.ingress.annotations", Restart: []key.Condition{key.Always},
+		Description: "Whose annotations of Ingresses have an effect: `nginx` is those of ingress-nginx, see " +
+			"from-ingress-nginx.md; when empty none have."},
 	{Path: "gateway.pool", Restart: []key.Condition{key.Always},
 		Description: "Addresses of the host of which Gateways can have some of their own: those that they name in " +
 			"`spec.addresses`, or any. Without it all share those of `listen`, as Ingresses do."},

@@ -62,6 +62,8 @@ type Ingress struct {
 	// Certificate and Key are PEM files. They are read again when they change.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
+	// Annotations is nginx if those of ingress-nginx have an effect; empty if none have.
+	Annotations string `yaml:"annotations"`
 }
 
 // Publish is the section of the addresses in statuses. The first that is set counts.
@@ -178,6 +180,7 @@ func (g *Gateway) Compile() (Compiled, error) {
 			GatewayController: g.Controller, IngressController: g.Ingress.Controller, IngressPort: uint16(g.Ingress.Port),
 			IngressTLSPort: uint16(g.Ingress.TLSPort), DefaultCertificate: g.Ingress.Certificate != "",
 			PoolByDefault: g.PoolByDefault, Node: g.NodeName, Experimental: g.Experimental,
+			Annotated: g.Ingress.Annotations == "nginx",
 		},
 		Certificate: g.Ingress.Certificate, Key: g.Ingress.Key,
 	}
@@ -186,6 +189,9 @@ func (g *Gateway) Compile() (Compiled, error) {
 	}
 	if g.Ingress.Controller == "" {
 		return made, key.Errorf("gateway.ingress.controller", "is empty; leave it out for %s", IngressController)
+	}
+	if text := g.Ingress.Annotations; text != "" && text != "nginx" {
+		return made, key.Errorf("gateway.ingress.annotations", "%q is not nginx; leave it out for none", text)
 	}
 	if err := g.Ingress.check(g.PortOffset); err != nil {
 		return made, err

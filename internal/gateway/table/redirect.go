@@ -13,6 +13,9 @@ func (c *PathChange) Apply(path string, m *Match) string {
 	if c == nil {
 		return path
 	}
+	if c.Expression != nil {
+		return c.substitute(path)
+	}
 	if !c.Prefix {
 		return c.To
 	}
@@ -29,6 +32,39 @@ func (c *PathChange) Apply(path string, m *Match) string {
 	return to + rest
 }
 
+// substitute returns To with the groups of the Expression in a path; the path, if that has none.
+func (c *PathChange) substitute(path string) string {
+	at := c.Expression.FindStringSubmatchIndex(path)
+	if at == nil {
+		return path
+	}
+	var b strings.Builder
+	for rest := c.To; ; {
+		before, after, found := strings.Cut(rest, "$")
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		if after == "" || after[0] < '1' || after[0] > '9' {
+			b.WriteByte('$')
+			rest = after
+			continue
+		}
+		if n := 2 * int(after[0]-'0'); n+1 < len(at) && at[n] >= 0 {
+			b.WriteString(path[at[n]:at[n+1]])
+		}
+		rest = after[1:]
+	}
+	made := b.String()
+	if !strings.HasPrefix(made, "/") {
+		made = "/" + made
+	}
+	if normal, err := Normalize(made); err == nil {
+		return normal // a group may make a segment of dots
+	}
+	return made
+}
+
 // Target is what a request asks for, and where it came.
 type Target struct {
 	Scheme, Host string // http or https; a name or an address
@@ -38,7 +74,13 @@ type Target struct {
 
 // Location returns where a redirect leads (HTTPRequestRedirectFilter). m is what matched the request.
 func (r *Redirect) Location(from *Target, m *Match) string {
+	if r.URL != "" {
+		return r.URL
+	}
 	u := url.URL{Scheme: from.Scheme, RawQuery: from.Query}
+	if r.NoQuery {
+		u.RawQuery = ""
+	}
 	port := strconv.Itoa(int(from.Port))
 	if r.Scheme != "" {
 		u.Scheme, port = r.Scheme, "" // its well-known port

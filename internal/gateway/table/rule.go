@@ -28,6 +28,15 @@ type Rule struct {
 	Guard       *Guard
 	Retry       *Retry
 	Persistence *Persistence
+	// Secure has requests that came without TLS be redirected, before the Guard is looked at; nil for none.
+	Secure *SecureRedirect
+}
+
+// SecureRedirect redirects requests over HTTP to HTTPS, with 308 (ingress-nginx, annotations ssl-redirect and
+// preserve-trailing-slash). A trusted client's X-Forwarded-Proto counts.
+type SecureRedirect struct {
+	// KeepSlash keeps a slash at the end of the target.
+	KeepSlash bool
 }
 
 // Reason is why a request is not served, for logs and metrics.
@@ -114,6 +123,10 @@ type Redirect struct {
 	Port         uint16
 	Path         *PathChange
 	Status       int
+	// URL, if it is not empty, is where it leads, and of the other fields Status alone counts.
+	URL string
+	// NoQuery leaves the query of the request out.
+	NoQuery bool
 }
 
 // PathChange replaces the path (HTTPPathModifier).
@@ -121,6 +134,9 @@ type PathChange struct {
 	// Prefix: only the prefix that matched is replaced.
 	Prefix bool
 	To     string
+	// Expression, if it is not nil, is searched for in the path. To replaces all of the path, with $1 to $9 for the
+	// groups.
+	Expression *regexp.Regexp
 }
 
 // CORS answers preflight requests and adds fields to responses (HTTPCORSFilter).

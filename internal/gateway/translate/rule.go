@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -27,9 +28,7 @@ func (t *translator) rules(h *host, l *annotation.Location) (rules []any, plain 
 	}
 	with := func(backends []any, headers ...any) {
 		one, match := Object{}, Object{"path": path}
-		for name, value := range rule {
-			one[name] = value
-		}
+		maps.Copy(one, rule)
 		if len(headers) > 0 {
 			match["headers"] = headers
 		}

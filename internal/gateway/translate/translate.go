@@ -74,7 +74,7 @@ func Ingresses(v *cluster.View, cfg Config) *Result {
 		}
 	}
 	slices.SortFunc(t.sources, func(a, b *source) int {
-		return cmp.Or(a.Spec.Age.Compare(b.Spec.Age), a.Key.Compare(b.Key))
+		return cmp.Or(a.Spec.Compare(b.Spec.Age), a.Key.Compare(b.Key))
 	})
 	for _, s := range t.sources {
 		t.enter(s)

@@ -1,0 +1,179 @@
+package compile
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/annotation"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// annotatedIngress returns an Ingress of the host x.test, whose backend is a Service with its name. Paths are text and
+// type.
+func annotatedIngress(name string, annotations map[string]string, paths ...string) *cluster.Frontend {
+	all := make(map[string]string)
+	for name, value := range annotations {
+		all[annotation.Prefix+name] = value
+	}
+	rule := cluster.IngressRule{Host: "x.test"}
+	for i := 0; i < len(paths); i += 2 {
+		rule.Paths = append(rule.Paths, cluster.IngressPath{
+			Path: paths[i], Type: cluster.PathType(paths[i+1]),
+			Backend: cluster.IngressBackend{Backend: cluster.Backend{Service: name, Number: 80}},
+		})
+	}
+	return &cluster.Frontend{
+		Kind: cluster.KindIngress, Key: cluster.Key{Namespace: "a", Name: name},
+		Ingress: &cluster.IngressSpec{Class: "ours", Rules: []cluster.IngressRule{rule}, Annotations: all},
+	}
+}
+
+// outcome is what becomes of a request for a path, in a line.
+func outcome(t *table.Table, host, path string, header map[string][]string) string {
+	_, route := t.Port(table.Socket{Port: 80}).Find(host, &table.Request{Method: "GET", Path: path, Header: header})
+	if route == nil {
+		return "404"
+	}
+	rule, parts := route.Rule, []string(nil)
+	if rule.Status != 0 {
+		return strconv.Itoa(rule.Status)
+	}
+	if rule.Secure != nil {
+		parts = append(parts, "https")
+	}
+	if rule.Redirect != nil {
+		from := &table.Target{Scheme: "http", Host: host, Port: 80, Path: path, Query: "q"}
+		return strings.Join(append(parts, fmt.Sprint(rule.Redirect.Status, " ", rule.Redirect.Location(from, &route.Match))), " ")
+	}
+	for _, b := range rule.Backends {
+		parts = append(parts, fmt.Sprintf("%s*%d", b.Upstream.Service, b.Weight))
+	}
+	if rule.Rewrite != nil {
+		parts = append(parts, rule.Rewrite.Host+rule.Rewrite.Path.Apply(path, &route.Match))
+	}
+	return strings.Join(parts, " ")
+}
+
+// TestAnnotated: Ingresses are served as ingress-nginx serves them.
+func TestAnnotated(t *testing.T) {
+	t.Parallel()
+	const prefix, exact, specific = "Prefix", "Exact", "ImplementationSpecific"
+	type annotations = map[string]string
+	withTLS := func(f *cluster.Frontend) *cluster.Frontend {
+		f.Ingress.TLS = []cluster.IngressTLS{{Hosts: []string{"x.test"}, Secret: "c"}}
+		return f
+	}
+	canary := func(more annotations) []*cluster.Frontend {
+		more["canary"] = "true"
+		return []*cluster.Frontend{annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", more, "/", prefix)}
+	}
+	header := func(name, value string) map[string][]string { return map[string][]string{name: {value}} }
+	for claim, test := range map[string]struct {
+		of         []*cluster.Frontend
+		host, path string // x.test by default
+		header     map[string][]string
+		want       string
+	}{
+		"prefixes are of elements":    {of: []*cluster.Frontend{annotatedIngress("a", nil, "/foo", prefix)}, path: "/foobar", want: "404"},
+		"unless they are of no type":  {of: []*cluster.Frontend{annotatedIngress("a", nil, "/foo", specific)}, path: "/foobar", want: "a*1"},
+		"a longer prefix comes first": {of: []*cluster.Frontend{annotatedIngress("a", nil, "/foo", specific), annotatedIngress("b", nil, "/foo/bar", prefix)}, path: "/foo/bar", want: "b*1"},
+		"expressions have no case": {
+			of:   []*cluster.Frontend{annotatedIngress("a", nil, "/Foo", exact), annotatedIngress("b", annotations{"use-regex": "true"}, "/x", prefix)},
+			path: "/fOObar", want: "a*1",
+		},
+		"without them paths have": {of: []*cluster.Frontend{annotatedIngress("a", nil, "/Foo", prefix)}, path: "/foo", want: "404"},
+		"groups": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"rewrite-target": "/v2/$2"}, "/old(/|$)(.*)", specific)},
+			path: "/old/x/y", want: "a*1 /v2/x/y",
+		},
+		"groups that match nothing": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"rewrite-target": "/$2"}, "/old(/|$)(.*)", specific)},
+			path: "/old", want: "a*1 /",
+		},
+		"a rewritten path leaves no directory": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"rewrite-target": "/in/.$1"}, "/o(.*)", specific)},
+			path: "/o./x", want: "a*1 /x",
+		},
+		"redirects to HTTPS": {of: []*cluster.Frontend{withTLS(annotatedIngress("a", nil, "/", prefix))}, path: "/", want: "https a*1"},
+		"a host with TLS by another Ingress": {
+			of: []*cluster.Frontend{
+				withTLS(annotatedIngress("a", nil, "/", prefix)), annotatedIngress("b", nil, "/b", prefix),
+			}, path: "/b", want: "https b*1",
+		},
+		"no redirects to HTTPS": {
+			of: []*cluster.Frontend{withTLS(annotatedIngress("a", annotations{"ssl-redirect": "false"}, "/", prefix))}, path: "/", want: "a*1",
+		},
+		"app-root": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"app-root": "/app"}, "/", prefix)},
+			path: "/", want: "302 http://x.test/app",
+		},
+		"a permanent redirect": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"permanent-redirect": "https://y.test/?a=b"}, "/", prefix)},
+			path: "/", want: "301 https://y.test/?a=b",
+		},
+		"an alias": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", annotations{"server-alias": "y.test"}, "/", prefix), annotatedIngress("b", nil, "/b", prefix),
+			}, host: "y.test", path: "/b", want: "b*1",
+		},
+		"from www": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"from-to-www-redirect": "true"}, "/", prefix)},
+			host: "www.x.test", path: "/b", want: "308 http://x.test/b?q",
+		},
+		"a weight":                 {of: canary(annotations{"canary-weight": "30"}), path: "/", want: "a*70 b*30"},
+		"a header":                 {of: canary(annotations{"canary-by-header": "x-c"}), path: "/", header: header("X-C", "always"), want: "b*1"},
+		"a header that says no":    {of: canary(annotations{"canary-by-header": "x-c", "canary-weight": "100"}), path: "/", header: header("X-C", "never"), want: "a*1"},
+		"another header":           {of: canary(annotations{"canary-by-header": "x-c", "canary-weight": "100"}), path: "/", header: header("X-C", "q"), want: "a*0 b*100"},
+		"a pattern":                {of: canary(annotations{"canary-by-header": "x-c", "canary-by-header-pattern": "b+"}), path: "/", header: header("X-C", "abbc"), want: "b*1"},
+		"a cookie":                 {of: canary(annotations{"canary-by-cookie": "c"}), path: "/", header: header("Cookie", "a=b; c=always; d=e"), want: "b*1"},
+		"a cookie of another name": {of: canary(annotations{"canary-by-cookie": "c"}), path: "/", header: header("Cookie", "cc=always"), want: "a*1"},
+		"an invalid range closes": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"whitelist-source-range": "x"}, "/", prefix)},
+			path: "/", want: "503",
+		},
+		"a Secret that is not there closes": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"auth-type": "basic", "auth-secret": "users"}, "/", prefix)},
+			path: "/", want: "503",
+		},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			store := newStore(newWorld(1).classes()...)
+			store.Update(func(tx *cluster.Tx) {
+				for _, f := range test.of {
+					tx.Put(f)
+					tx.Put(&cluster.Service{
+						Key: f.Key, Ports: []cluster.Port{{Number: 80, Protocol: cluster.TCP}},
+					})
+				}
+			})
+			cfg := testConfig
+			cfg.Annotated = true
+			var made Output
+			store.View(func(v *cluster.View) { made = NewCompiler(cfg).Apply(v, &cluster.Changes{Everything: true}) })
+			host := test.host
+			if host == "" {
+				host = "x.test"
+			}
+			if got := outcome(made.Table, host, test.path, test.header); got != test.want {
+				t.Errorf("%s %s %v: %s, want %s", host, test.path, test.header, got, test.want)
+			}
+		})
+	}
+}
+
+// TestUnannotated: without the setting annotations have no effect.
+func TestUnannotated(t *testing.T) {
+	t.Parallel()
+	store := newStore(newWorld(1).classes()...)
+	store.Update(func(tx *cluster.Tx) {
+		tx.Put(annotatedIngress("a", map[string]string{"permanent-redirect": "https://y.test/"}, "/", "Prefix"))
+	})
+	_, made := compileAll(store)
+	if got := outcome(made.Table, "x.test", "/", nil); got != "503" {
+		t.Errorf("x.test /: %s, want 503, as there is no Service", got)
+	}
+}

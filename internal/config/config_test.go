@@ -524,6 +524,7 @@ var refusals = map[string]struct{ text, want string }{
 	"Gateways of nobody":             {"gateway: {controller: ''}", ":1: gateway.controller: is empty; leave it out for portolan.dev/gateway"},
 	"Ingresses of nobody":            {"gateway: {ingress: {controller: ''}}", ":1: gateway.ingress.controller: is empty; leave it out for portolan.dev/ingress"},
 	"port 0 of Ingresses":            {"gateway: {ingress: {port: 0}}", ":1: gateway.ingress.port: 0 is not between 1 and 65535"},
+	"annotations of another":         {"gateway: {ingress: {annotations: traefik}}", ":1: gateway.ingress.annotations: \"traefik\" is not nginx; leave it out for none"},
 	"a gateway of two nodes":         {"gateway: {nodeName: [a, b]}", ":1: gateway.nodeName: a list is not text"},
 	"an endpoint without a port":     {"gateway: {endpoints: [shop/web=127.0.0.1]}", ":1: gateway.endpoints: \"shop/web=127.0.0.1\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the number of the Service's port"},
 	"an endpoint of no Service":      {"gateway: {endpoints: ['127.0.0.1:3000']}", ":1: gateway.endpoints: \"127.0.0.1:3000\" is not such as shop/web=127.0.0.1:3000 or shop/web:80=127.0.0.1:3000, with an IP address and the number of the Service's port"},

@@ -65,7 +65,11 @@ func several(s *source) bool {
 func (t *translator) redirects(h *host, s *source) bool {
 	switch {
 	case h.listener != nil:
-		return s.Settings.SSLRedirect || s.Settings.ForceSSLRedirect
+		redirects := s.Settings.SSLRedirect || s.Settings.ForceSSLRedirect
+		if _, said := s.notes["ssl-redirect"]; redirects && !said && !s.Settings.KeepSlash {
+			s.note("spec.tls", annotation.Differs, "redirects to HTTPS keep a slash at the end, which ingress-nginx removes")
+		}
+		return redirects
 	case s.Settings.ForceSSLRedirect:
 		s.noteIf("force-ssl-redirect", annotation.Missing,
 			h.Name+" has no tls: redirect where TLS ends, such as in the "+

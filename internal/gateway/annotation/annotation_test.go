@@ -122,7 +122,17 @@ func TestParse(t *testing.T) {
 			}, map[string]Effect{"auth-tls-secret": Unsupported},
 		},
 		"snippets are never run": {
-			annotations{"configuration-snippet": "return 200;"}, Settings{}, map[string]Effect{"configuration-snippet": Unsupported},
+			annotations{"configuration-snippet": "return 200;"},
+			Settings{Denied: "configuration-snippet " + known["configuration-snippet"].Text},
+			map[string]Effect{"configuration-snippet": Unsupported},
+		},
+		"the names of certificates close, whatever else is said": {
+			annotations{"auth-tls-match-cn": "CN=a", "auth-tls-verify-client": "optional"},
+			Settings{Denied: "auth-tls-match-cn " + known["auth-tls-match-cn"].Text},
+			map[string]Effect{"auth-tls-match-cn": Unsupported, "auth-tls-verify-client": Unsupported},
+		},
+		"a firewall that is off": {
+			annotations{"enable-modsecurity": "false"}, Settings{}, map[string]Effect{"enable-modsecurity": Unsupported},
 		},
 		"names that there are not": {annotations{"proxy-body-sise": "1m"}, Settings{}, map[string]Effect{"proxy-body-sise": Unsupported}},
 		"empty values":             {annotations{"rewrite-target": " "}, Settings{}, map[string]Effect{"rewrite-target": Ignored}},

@@ -83,7 +83,8 @@ func tlsAnnotations() []Known {
 		missing("auth-tls-verify-depth", "as auth-tls-secret", "as auth-tls-secret"),
 		missing("auth-tls-error-page", "as auth-tls-secret", "as auth-tls-secret"),
 		missing("auth-tls-pass-certificate-to-upstream", "as auth-tls-secret", "as auth-tls-secret"),
-		missing("auth-tls-match-cn", "as auth-tls-secret", "as auth-tls-secret"),
+		{Name: "auth-tls-match-cn", Effect: Unsupported, Text: clients + "; no request is served", Routes: clients,
+			restricts: true},
 		missing("proxy-ssl-secret", upstreams,
 			"a BackendTLSPolicy needs a ConfigMap with the certificates of the authorities: "+
 				"make one of the Secret's ca.crt; a client certificate is spec.tls.backend of the Gateway"),
@@ -144,15 +145,20 @@ func without() []Known {
 
 // never are annotations that there will never be.
 func never() (all []Known) {
+	const closed = "; as it may restrict requests, none is served"
 	const snippet = "snippets are configuration of nginx and are never run: look for the annotation or the " +
 		"filter that does it"
-	for _, name := range []string{"configuration-snippet", "server-snippet", "stream-snippet", "auth-snippet"} {
-		all = append(all, Known{Name: name, Effect: Unsupported, Text: snippet, Routes: snippet})
+	for _, name := range []string{"configuration-snippet", "server-snippet", "auth-snippet"} {
+		text := snippet + closed
+		all = append(all, Known{Name: name, Effect: Unsupported, Text: text, Routes: text, restricts: true})
 	}
+	all = append(all, Known{Name: "stream-snippet", Effect: Unsupported, Text: snippet, Routes: snippet})
 	const waf = "there is no web application firewall: run one as a backend, before the Service"
-	for _, name := range []string{
-		"enable-modsecurity", "enable-owasp-core-rules", "modsecurity-snippet", "modsecurity-transaction-id",
-	} {
+	for _, name := range []string{"enable-modsecurity", "modsecurity-snippet"} {
+		text := waf + closed
+		all = append(all, Known{Name: name, Effect: Unsupported, Text: text, Routes: text, restricts: true})
+	}
+	for _, name := range []string{"enable-owasp-core-rules", "modsecurity-transaction-id"} {
 		all = append(all, Known{Name: name, Effect: Unsupported, Text: waf, Routes: waf})
 	}
 	return all

@@ -48,6 +48,9 @@ func (p *parser) judge(name string) Verdict {
 	case !ok:
 		return Verdict{name, Unsupported, "there is no annotation with this name"}
 	case k.read == nil:
+		if k.restricts && value != "" && value != "false" {
+			p.deny(name, k.Text)
+		}
 		return Verdict{name, k.Effect, k.Text}
 	case len(value) > maxValue:
 		return p.invalid(&k, fmt.Errorf("is longer than %d octets", maxValue))

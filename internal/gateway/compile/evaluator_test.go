@@ -763,19 +763,17 @@ func (e *evaluator) security(namespace, name string, number uint16) (text string
 	if best == nil {
 		return "", true
 	}
-	authorities := ""
+	authorities := 0 // octets
 	for _, ref := range best.Authorities {
-		var authoritiesSb756 strings.Builder
 		for _, m := range e.configMaps {
 			if ref.Kind == "ConfigMap" && m.Namespace == ref.Namespace && m.Name == ref.Name &&
 				strings.HasPrefix(m.Data["ca.crt"], "-----") {
-				authoritiesSb756.WriteString(m.Data["ca.crt"] + "\n")
+				authorities += len(m.Data["ca.crt"]) + 1
 			}
 		}
-		authorities += authoritiesSb756.String()
 	}
-	valid = best.Hostname != "" && (authorities != "" || len(best.Authorities) == 0 && best.WellKnown == "System")
-	return fmt.Sprintf("+%s,%d", best.Hostname, len(authorities)), valid
+	valid = best.Hostname != "" && (authorities > 0 || len(best.Authorities) == 0 && best.WellKnown == "System")
+	return fmt.Sprintf("+%s,%d", best.Hostname, authorities), valid
 }
 
 // port returns the number of a port of a Service and, after a slash, that it speaks h2c; empty if there is none. The

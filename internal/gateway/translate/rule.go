@@ -94,13 +94,14 @@ func (t *translator) canary(h *host, l *annotation.Location, with func(backends 
 		with(other, cookie("always"))
 		with(main, cookie("never"))
 	}
-	all := t.backends(of, l.Backend, c.Total-c.Weight)
-	if c.Weight == 0 {
-		all = main
-	} else {
-		all = append(all, t.backends(canary, l.Canary.Backend, c.Weight)...)
+	switch c.Weight {
+	case 0:
+		with(main)
+	case c.Total:
+		with(other)
+	default:
+		with(append(t.backends(of, l.Backend, c.Total-c.Weight), t.backends(canary, l.Canary.Backend, c.Weight)...))
 	}
-	with(all)
 }
 
 // backends returns the reference to a backend; with weight 0 it has none. It is empty if there is no such backend.

@@ -101,6 +101,16 @@ func TestIngresses(t *testing.T) {
 			},
 			has: []string{`"value":"(.*;\\s*)?c=always(\\s*;.*)?"`, `"value":"(.*;\\s*)?c=never(\\s*;.*)?"`},
 		},
+		"a canary that has all requests": {
+			of: []*cluster.Frontend{
+				ingress("a", nil, "/", prefix), ingress("b", annotations{"canary": "true", "canary-weight": "100"}, "/", prefix),
+			},
+			has: []string{`"backendRefs":[{"name":"b"`}, not: []string{`"name":"a","port"`, `"weight"`},
+		},
+		"a snippet, which may restrict requests": {
+			of:   []*cluster.Frontend{ingress("a", annotations{"configuration-snippet": "deny all;"}, "/", prefix)},
+			note: "configuration-snippet: missing: ", not: []string{`"name":"a","port"`},
+		},
 		"a canary without a main Ingress": {
 			of:   []*cluster.Frontend{ingress("b", annotations{"canary": "true", "canary-weight": "1"}, "/", prefix)},
 			note: "canary: missing: no other Ingress has the path / of x.test", not: []string{"HTTPRoute"},

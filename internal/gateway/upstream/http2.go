@@ -264,10 +264,12 @@ func (x *http2Exchange) Next() ([]byte, error) {
 	return x.room[:x.last], x.err
 }
 
-// NextReceived implements stream. Package net/http does not say what it has received.
+// NextReceived implements stream. Package net/http does not say what it has received. Where there is no body it has the
+// end, which the client must get together with the head: responses of gRPC without messages have their status in the
+// head of a stream that has ended ("Trailers-Only" in gRPC over HTTP/2, "Responses").
 func (x *http2Exchange) NextReceived() ([]byte, error) {
-	if x.res.Body == http.NoBody {
-		return nil, io.EOF
+	if x.err == nil && (x.res.ContentLength == 0 || x.res.Request.Method == http.MethodHead) {
+		return x.Next()
 	}
 	return nil, x.err
 }

@@ -152,6 +152,39 @@ func TestHTTP2Fails(t *testing.T) {
 	})
 }
 
+// TestHTTP2End: the end of a response without a body is known with its head, as it is to the client of a response of
+// gRPC that has no messages ("Trailers-Only").
+func TestHTTP2End(t *testing.T) {
+	t.Parallel()
+	for claim, test := range map[string]struct {
+		method string
+		handle http.HandlerFunc
+		want   error
+	}{
+		"no body":           {"POST", func(http.ResponseWriter, *http.Request) {}, io.EOF},
+		"no length, either": {"POST", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, io.EOF},
+		"HEAD": {"HEAD", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "7")
+		}, io.EOF},
+		"a body that may come": {"POST", func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}, nil},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			s, r := serveHTTP2(t, test.handle), get()
+			r.Method = test.method
+			res, err := newClient(t, Config{}).DoHTTP2(t.Context(), s.Endpoint, r)
+			must(t, err)
+			defer res.Close()
+			if part, err := res.NextReceived(); len(part) > 0 || !errors.Is(err, test.want) {
+				t.Errorf("NextReceived() = %q, %v, want nothing and %v", part, err, test.want)
+			}
+		})
+	}
+}
+
 // TestHTTP2Removed: exchanges end a while after the endpoint was removed, and the connection with them.
 func TestHTTP2Removed(t *testing.T) {
 	t.Parallel()

@@ -41,6 +41,17 @@ var costs = map[string]struct {
 		_, _ = io.WriteString(secured(c, "http/1.1"), get("/large"))
 	}},
 	"unread responses of HTTP2": {gatewayAddr, 40, func(c net.Conn) { go unreadStreams(c, "/large") }},
+	"unread frames of HTTP2": {gatewayAddr, 5000, func(c net.Conn) {
+		go func() {
+			preface(c)
+			// DATA of 1 MiB, but for the last octet, on a stream that the client has not opened
+			_, err := io.WriteString(c, "\x10\x00\x00\x00\x00\x00\x00\x00\x01")
+			for n, block := 0, make([]byte, 4<<10-1); n < 256 && err == nil; n++ {
+				_, err = c.Write(block)
+			}
+			_, _ = io.Copy(io.Discard, c)
+		}()
+	}},
 	"unread bodies": {gatewayAddr, 6000, func(c net.Conn) {
 		go func() {
 			_, err := io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 1000000000\r\n\r\n")

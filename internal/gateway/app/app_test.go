@@ -134,6 +134,41 @@ func freePort(t *testing.T) uint16 {
 	return netip.MustParseAddrPort(l.Addr().String()).Port()
 }
 
+// TestFrameSize: a frame of HTTP/2 is refused by its head if it is longer than 16 KiB, which all may send (RFC 9113,
+// section 4.2). Each connection has room for the longest one, and its requests have no window for more than 64 KiB.
+func TestFrameSize(t *testing.T) {
+	t.Parallel()
+	addr := loopback()
+	at := table.Socket{Port: freePort(t)}
+	newTestSockets(t, 0, addr).update(t.Context(), []table.Socket{at})
+	conn, err := net.Dial("tcp", netip.AddrPortFrom(addr, at.Port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	const settings, data = "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x40\x01\x00\x00\x00\x00\x00\x01"
+	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings+data); err != nil {
+		t.Fatal(err)
+	}
+	const goAway, frameSizeError = 7, 6
+	for head := make([]byte, 9); ; {
+		if _, err := io.ReadFull(conn, head); err != nil {
+			t.Fatalf("before a GOAWAY: %v", err)
+		}
+		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+		if _, err := io.ReadFull(conn, payload); err != nil {
+			t.Fatal(err)
+		}
+		if head[3] == goAway {
+			if payload[7] != frameSizeError {
+				t.Errorf("GOAWAY with code %d, want FRAME_SIZE_ERROR", payload[7])
+			}
+			return
+		}
+	}
+}
+
 // TestSocketsOfAddresses binds an address of its own beside all addresses, in any order, and leaves the other
 // one when it is removed.
 func TestSocketsOfAddresses(t *testing.T) { //nolint:tparallel // the subtests bind one port

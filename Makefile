@@ -2,7 +2,7 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream test/conformance
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-gateway evidence-policy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-gateway evidence-h2 evidence-policy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ conformance-policy-api: ## the conformance tests of ClusterNetworkPolicy with th
 evidence-gateway: ## requests while routes change and endpoints are replaced, and the gateway at its limits, as root; docs/gateway-evidence.md
 	CHANGES=1000 RESTARTS=200 go test -count=1 -timeout 10m -v ./cmd/portolan -run TestGatewayZeroDrop
 	cd test/attack && go test -count=1 -timeout 20m -v . -run TestGateway -time 8s
+
+evidence-h2: ## gRPC's interoperability tests and h2spec through the gateway, without root; docs/gateway-evidence.md
+	cd test/conformance && go test -count=1 -timeout 10m -v ./interop
 
 evidence-policy: ## packets while Pods start, names are looked up and policies change, some 10 minutes, as root; docs/policy-evidence.md
 	STARTS=1000 LOOKUPS=2000 ROUNDS=1000 go test -count=1 -timeout 1h -v ./test/policy \

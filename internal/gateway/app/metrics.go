@@ -112,6 +112,11 @@ func newMetrics(routes int, exists func(route string) bool) *gatewayMetrics {
 			m.writes.WithLabelValues(k.String(), string(r))
 		}
 	}
+	m.streams.WithLabelValues(noRoute, string(stream.NoRoute))
+	m.sessions.WithLabelValues(noRoute, string(datagram.NoRoute))
+	for _, t := range []table.Transport{table.TCP, table.UDP} {
+		m.pass(t, 0, 0)
+	}
 	return m
 }
 

@@ -84,8 +84,10 @@
 - gateway.ingress.tlsPort
 - gateway.ingress.certificate
 - gateway.ingress.key
+- gateway.ingress.annotations
 - gateway.pool
 - gateway.poolByDefault
+- gateway.experimental
 - gateway.nodeName
 - gateway.endpoints
 - gateway.trustedClients
@@ -96,6 +98,8 @@
 - gateway.limits.head
 - gateway.limits.headTimeout
 - gateway.limits.idleTimeout
+- gateway.limits.streamIdle
+- gateway.limits.sessionIdle
 - gateway.limits.bodyRate
 - gateway.limits.bodyGrace
 - gateway.drain.endpoint
@@ -213,8 +217,10 @@
 - gateway.ingress.tlsPort
 - gateway.ingress.certificate
 - gateway.ingress.key
+- gateway.ingress.annotations
 - gateway.pool
 - gateway.poolByDefault
+- gateway.experimental
 - gateway.nodeName
 - gateway.endpoints
 - gateway.trustedClients
@@ -225,6 +231,8 @@
 - gateway.limits.head
 - gateway.limits.headTimeout
 - gateway.limits.idleTimeout
+- gateway.limits.streamIdle
+- gateway.limits.sessionIdle
 - gateway.limits.bodyRate
 - gateway.limits.bodyGrace
 - gateway.drain.endpoint

@@ -1,6 +1,9 @@
 package cluster
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // ObjectRef is a reference to an object of any kind. Namespace is that of the referring object if the
 // reference has none, and empty for kinds of cluster scope.
@@ -152,6 +155,30 @@ type ClientValidation struct {
 type PortClientValidation struct {
 	Port       uint16
 	Validation *ClientValidation
+}
+
+// ValidationAt returns how the certificates of clients are validated at a port; nil if clients are asked for none.
+func (s *GatewaySpec) ValidationAt(port uint16) *ClientValidation {
+	for i := range s.ClientValidationOf {
+		if of := &s.ClientValidationOf[i]; of.Port == port {
+			return of.Validation
+		}
+	}
+	return s.ClientValidation
+}
+
+// Validations yields how the certificates of clients are validated at any port.
+func (s *GatewaySpec) Validations() iter.Seq[*ClientValidation] {
+	return func(yield func(*ClientValidation) bool) {
+		if s.ClientValidation != nil && !yield(s.ClientValidation) {
+			return
+		}
+		for i := range s.ClientValidationOf {
+			if v := s.ClientValidationOf[i].Validation; v != nil && !yield(v) {
+				return
+			}
+		}
+	}
 }
 
 // GatewayStatus is the status of a Gateway as it was last written.

@@ -77,14 +77,8 @@ func (s *GatewaySpec) references() (to []ObjectRef) {
 	if s.ClientCertificate != nil {
 		to = append(to, *s.ClientCertificate)
 	}
-	validations := []*ClientValidation{s.ClientValidation}
-	for i := range s.ClientValidationOf {
-		validations = append(validations, s.ClientValidationOf[i].Validation)
-	}
-	for _, v := range validations {
-		if v != nil {
-			to = append(to, v.Authorities...)
-		}
+	for v := range s.Validations() {
+		to = append(to, v.Authorities...)
 	}
 	return to
 }

@@ -36,7 +36,7 @@ const (
 //	-- objects.yaml --
 //	-- problems --            what is reported about objects.yaml, one a line; none without it
 //	-- requests --
-//	METHOD http[s]://HOST[:PORT]/PATH[?QUERY] [at=ADDRESS] [sni=NAME] [NAME=VALUE ...] -> ANSWER
+//	METHOD http[s]://HOST[:PORT]/PATH[?QUERY] [at=ADDRESS] [sni=NAME] [client=NAME] [NAME=VALUE ...] -> ANSWER
 //	-- exchanges --           what clients send and get through the proxy, see exchange
 //	-- endpoints --           NS/SERVICE:PORT -> the addresses that requests for the port go to
 //	-- verdicts --            all conditions but those that all is well, one a line; not compared without it
@@ -45,7 +45,8 @@ const (
 //
 // An ANSWER is "KIND NS/NAME rule N" and the ports of Services that it may go to, or a status and a reason. With
 // https, "certificate NAME, " precedes it, with the name in the certificate, for the host unless sni names
-// another one. In manifests, "<key pair NAME>" is the data of a Secret with a certificate of the name.
+// another one. The client has the certificate client, if any. In manifests, "<key pair NAME>" is the data of a Secret
+// with a certificate of the name, which is its own authority, and "<authority NAME>" that of a ConfigMap with it.
 type gatewayScenario struct {
 	name           string
 	cites          []string
@@ -163,7 +164,7 @@ func (s *gatewayScenario) start(t *testing.T) *gatewayRun {
 // apply has the cluster have these objects, and compiles what changed. It returns what is reported about them.
 func (r *gatewayRun) apply(t *testing.T, objects []byte) (problems []string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(r.dir, "objects.yaml"), withKeyPairs(t, objects), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, "objects.yaml"), withKeyPairs(objects), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	report, err := r.source.Load()
@@ -280,13 +281,15 @@ func answerTo(t *table.Table, request string) (string, error) {
 		return "", err
 	}
 	socket.Port = uint16(port)
-	header, serverName := make(http.Header), u.Hostname()
+	header, serverName, client := make(http.Header), u.Hostname(), ""
 	for _, field := range words[2:] {
 		switch name, value, _ := strings.Cut(field, "="); name {
 		case "at":
 			socket.Addr, err = netip.ParseAddr(value)
 		case "sni":
 			serverName = value
+		case "client":
+			client = value
 		default:
 			header.Add(name, value)
 		}
@@ -305,6 +308,9 @@ func answerTo(t *table.Table, request string) (string, error) {
 	begins, ok := handshake(at, u.Scheme, serverName, u.Hostname())
 	if !ok {
 		return begins, nil
+	}
+	if u.Scheme == "https" && !acceptsClient(at, serverName, client) {
+		return begins + "client refused", nil
 	}
 	_, found := at.Find(u.Hostname(), &table.Request{Method: words[0], Path: path, Query: u.RawQuery, Header: header})
 	if found == nil {

@@ -4,6 +4,7 @@
 //	cluster.View ──► listener.go: the listeners of Gateways and ListenerSets, and which conflict
 //	                 pool.go:     the addresses of Gateways
 //	                 certificate.go: the certificates of listeners and Ingresses
+//	                 clientvalidation.go: which clients they accept
 //	                 attach.go:   which listeners take a route, for which hostnames
 //	                 contest.go:  HTTPRoutes and GRPCRoutes that exclude each other
 //	                 route.go:    what becomes of a route
@@ -247,6 +248,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 		case cluster.KindReferenceGrant:
 			maps.Copy(d.routes, c.foreign[ref.Key.Namespace])
 			c.grantChanged(v, ref.Key.Namespace, d)
+			listeners = listeners || c.gateways.hasAuthoritiesIn(ref.Key.Namespace)
 		case cluster.KindSecret:
 			c.secretChanged(v, ref, d)
 		case cluster.KindBackendTLSPolicy:
@@ -255,6 +257,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 			for _, p := range cluster.PoliciesByReference.Get(v, ref) {
 				c.policyChanged(v, p.Key, d)
 			}
+			listeners = listeners || len(cluster.GatewaysByReference.Get(v, ref)) > 0 // authorities of clients
 		case cluster.KindNamespace: // its labels
 			listeners = true
 			for r := range cluster.Routes(v) {
@@ -267,6 +270,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 	if changes.Freshness {
 		c.secretsRead(v, d)
 		c.authoritiesRead(v, d)
+		listeners = listeners || c.gateways.lackAuthorities()
 	}
 	if listeners {
 		c.replaceGateways(v, d)
@@ -477,7 +481,7 @@ func (c *Compiler) buildListeners(d *dirty) {
 			made = c.withHostCertificates(made, d)
 		} else {
 			made = made.WithMode(from.mode()).WithCertificates(c.certificates.list(name)).
-				WithClientCertificate(c.certificates.clients[from.gateway].shown())
+				WithClientCertificate(c.certificates.clients[from.gateway].shown()).WithClients(from.clients)
 		}
 		c.listeners[name] = made
 	}

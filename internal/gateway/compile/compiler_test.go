@@ -64,6 +64,11 @@ func ask(t *table.Table, q *query) string {
 	if at.TLS() {
 		owner, certificate := at.Certificate(&tls.ClientHelloInfo{ServerName: q.host})
 		text = fmt.Sprintf("TLS %t %p, ", owner != nil, certificate)
+		if owner != nil {
+			if demand := owner.Demand(new(tls.Config)); demand.ClientCAs != nil {
+				text += fmt.Sprintf("%s of %q, ", demand.ClientAuth, demand.ClientCAs.Subjects()) //nolint:staticcheck // is not the system's
+			}
+		}
 	}
 	name := "no listener"
 	if l, _ := at.Find(q.host, &table.Request{}); l != nil {

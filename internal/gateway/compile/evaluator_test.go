@@ -96,6 +96,7 @@ type evaluator struct {
 	namespaces     []*cluster.Namespace
 	policies       []*cluster.BackendTLSPolicy // the older ones first
 	configMaps     []*cluster.ConfigMap
+	reading        bool // there may be more ConfigMaps
 }
 
 func newEvaluator(v *cluster.View, cfg Config) *evaluator {
@@ -111,6 +112,7 @@ func newEvaluator(v *cluster.View, cfg Config) *evaluator {
 	e.sets = byAge(cluster.ListenerSets.All(v), func(s *cluster.ListenerSet) cluster.Age { return s.Age })
 	e.routes = byAge(cluster.Routes(v), func(r *cluster.Route) cluster.Age { return r.Spec.Age })
 	e.policies = byAge(cluster.BackendTLSPolicies.All(v), func(p *cluster.BackendTLSPolicy) cluster.Age { return p.Age })
+	e.reading = v.Freshness(cluster.KindConfigMap) != cluster.Live
 	e.configMaps = slices.Collect(cluster.ConfigMaps.All(v))
 	e.ingresses = byAge(cluster.Ingresses.All(v), func(i *cluster.Frontend) cluster.Age { return i.Ingress.Age })
 	return e
@@ -272,7 +274,8 @@ func (e *evaluator) holders() (all [][]*served) {
 		valid := func(kind string, of cluster.Key, specs []cluster.Listener) (held []*served) {
 			for i := range specs {
 				terminates := specs[i].Protocol == "HTTPS" && (specs[i].TLS == nil || specs[i].TLS.Mode == "Terminate")
-				if slices.Contains([]cluster.ListenerProtocol{"HTTP", "TLS", "TCP", "UDP"}, specs[i].Protocol) || terminates {
+				if slices.Contains([]cluster.ListenerProtocol{"HTTP", "TLS", "TCP", "UDP"}, specs[i].Protocol) ||
+					terminates && e.canDemand(g, specs[i].Port) {
 					held = append(held, &served{&specs[i], kind, of, addrs})
 				}
 			}
@@ -289,6 +292,24 @@ func (e *evaluator) holders() (all [][]*served) {
 		}
 	}
 	return all
+}
+
+// canDemand reports whether there is an authority of clients, or there may be, if a Gateway demands certificates of them
+// at a port.
+func (e *evaluator) canDemand(g *cluster.Frontend, port uint16) bool {
+	demand := g.Gateway.ClientValidation
+	for _, of := range g.Gateway.ClientValidationOf {
+		if of.Port == port {
+			demand = of.Validation
+		}
+	}
+	return demand == nil || slices.ContainsFunc(demand.Authorities, func(ref cluster.ObjectRef) bool {
+		if ref.Kind != "ConfigMap" || !e.mayRefer("Gateway", g.Namespace, &ref) {
+			return false
+		}
+		i := slices.IndexFunc(e.configMaps, func(m *cluster.ConfigMap) bool { return m.Key == cluster.Key{Namespace: ref.Namespace, Name: ref.Name} })
+		return i < 0 && e.reading || i >= 0 && strings.HasPrefix(e.configMaps[i].Data["ca.crt"], "-----")
+	})
 }
 
 // accepted reports whether a Gateway is ours, and has nothing that is not supported.
@@ -691,21 +712,25 @@ func streams(r *cluster.Route) cluster.Protocol {
 	return map[string]cluster.Protocol{"TLSRoute": "TCP", "TCPRoute": "TCP", "UDPRoute": "UDP"}[r.Kind.String()]
 }
 
+// mayRefer reports whether objects of a kind in a namespace may refer to an object of the core group.
+func (e *evaluator) mayRefer(kind, namespace string, ref *cluster.ObjectRef) bool {
+	return ref.Namespace == namespace || slices.ContainsFunc(e.grants, func(g *cluster.ReferenceGrant) bool {
+		from := slices.ContainsFunc(g.From, func(f cluster.GrantFrom) bool {
+			return f.Group == "gateway.networking.k8s.io" && f.Kind == kind && f.Namespace == namespace
+		})
+		to := slices.ContainsFunc(g.To, func(t cluster.GrantTo) bool {
+			return t.Group == "" && t.Kind == ref.Kind && (t.Name == "" || t.Name == ref.Name)
+		})
+		return g.Namespace == ref.Namespace && from && to
+	})
+}
+
 // resolve returns the port of a Service that a backend is, see port; empty if a route may refer to none.
 func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 	if b.Group != "" || b.Kind != "Service" {
 		return ""
 	}
-	granted := b.Namespace == r.Namespace || slices.ContainsFunc(e.grants, func(g *cluster.ReferenceGrant) bool {
-		from := slices.ContainsFunc(g.From, func(f cluster.GrantFrom) bool {
-			return f.Group == "gateway.networking.k8s.io" && f.Kind == r.Kind.String() && f.Namespace == r.Namespace
-		})
-		to := slices.ContainsFunc(g.To, func(t cluster.GrantTo) bool {
-			return t.Group == "" && t.Kind == "Service" && (t.Name == "" || t.Name == b.Name)
-		})
-		return g.Namespace == b.Namespace && from && to
-	})
-	if !granted {
+	if !e.mayRefer(r.Kind.String(), r.Namespace, &b.ObjectRef) {
 		return ""
 	}
 	if over := streams(r); over != "" {

@@ -34,7 +34,10 @@ type listener struct {
 	kinds []cluster.GroupKind
 	// conditions are Accepted, Conflicted and ResolvedRefs.
 	conditions []cluster.Condition
-	valid      bool // serves
+	// clients are those that may open connections; nil for all.
+	clients        *table.Clients
+	lacksAuthority bool // a reference to authorities of clients leads to none
+	valid          bool // serves
 }
 
 // name returns the listener's name, for people.
@@ -117,7 +120,7 @@ func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend, at *assig
 		h.accepted = no(accepted, "Invalid", fmt.Sprintf("GatewayClass %s is not accepted", gw.Gateway.Class))
 		h.at = new(assignment)
 	}
-	h.add(gw.Key, gw.Gateway.Listeners)
+	h.add(v, gw, gw.Gateway.Listeners)
 	all := []*holder{h}
 	ref := cluster.ObjectRef{Group: gatewayGroup, Kind: "Gateway", Namespace: gw.Namespace, Name: gw.Name}
 	sets := slices.Values(cluster.ListenerSetsByGateway.Get(v, ref))
@@ -131,17 +134,17 @@ func (c *Config) compileGateway(v *cluster.View, gw *cluster.Frontend, at *assig
 		} else if h.accepted.Status != "True" {
 			s.accepted = no(accepted, "ParentNotAccepted", fmt.Sprintf("Gateway %s is not accepted", gw.Key))
 		}
-		s.add(gw.Key, set.Listeners)
+		s.add(v, gw, set.Listeners)
 		all = append(all, s)
 	}
 	return all
 }
 
-// add adds listeners.
-func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
+// add adds listeners of a Gateway.
+func (h *holder) add(v *cluster.View, gw *cluster.Frontend, specs []cluster.Listener) {
 	for i := range specs {
 		l := &listener{
-			owner: h.ref, gateway: gateway, spec: &specs[i], fullName: h.ref.String() + " " + specs[i].Name,
+			owner: h.ref, gateway: gw.Key, spec: &specs[i], fullName: h.ref.String() + " " + specs[i].Name,
 			valid: h.accepted.Status == "True",
 		}
 		if l.spec.Protocol != cluster.TCPProtocol && l.spec.Protocol != cluster.UDPProtocol {
@@ -151,6 +154,7 @@ func (h *holder) add(gateway cluster.Key, specs []cluster.Listener) {
 			l.sockets = append(l.sockets, table.Socket{Addr: a, Port: l.spec.Port, Transport: l.transport()})
 		}
 		l.judge()
+		l.admit(v, gw)
 		h.listeners = append(h.listeners, l)
 	}
 }

@@ -99,6 +99,9 @@ func (c *Compiler) Gateway(ref cluster.Ref) *GatewayVerdict {
 	verdict := h.verdict(c.attached, c.certificates.of)
 	if ref.Kind == cluster.KindGateway {
 		verdict.Conditions = append(verdict.Conditions, c.certificates.clients[ref.Key].condition()...)
+		if gw, ok := h.from.(*cluster.Frontend); ok {
+			verdict.Conditions = append(verdict.Conditions, insecure(gw.Gateway)...)
+		}
 		for _, set := range c.gateways.sets[ref.Key] {
 			if set.acceptance(c.certificates.of).Status == "True" {
 				verdict.ListenerSets++

@@ -110,7 +110,7 @@ func (w *world) object() cluster.Object {
 			},
 			To: []cluster.GrantTo{
 				{GroupKind: cluster.GroupKind{Kind: "Service"}, Name: w.of("", "s1")},
-				{GroupKind: cluster.GroupKind{Kind: "Secret"}, Name: w.of("", "c1")},
+				{GroupKind: cluster.GroupKind{Kind: w.of("Secret", "ConfigMap")}, Name: w.of("", "c1")},
 			},
 		}
 	case 10, 11, 12:
@@ -240,10 +240,30 @@ func (w *world) gateway() *cluster.Frontend {
 			Kind: w.of("Secret", "Secret", "Secret", "ConfigMap"), Namespace: w.namespace(), Name: w.of("c1", "c2"),
 		}
 	}
+	if w.one(4) {
+		spec.ClientValidation = w.clientValidation()
+	}
+	if w.one(4) {
+		spec.ClientValidationOf = []cluster.PortClientValidation{{Port: 443}}
+		if w.one(2) {
+			spec.ClientValidationOf[0].Validation = w.clientValidation()
+		}
+	}
 	if w.one(20) {
 		spec.Parameters = &cluster.ObjectRef{Kind: "ConfigMap", Namespace: "a", Name: "c"}
 	}
 	return &cluster.Frontend{Kind: cluster.KindGateway, Key: w.key("g1", "g2", "g3"), Gateway: spec}
+}
+
+// clientValidation demands certificates of clients.
+func (w *world) clientValidation() *cluster.ClientValidation {
+	made := &cluster.ClientValidation{Optional: w.one(3)}
+	for range 1 + w.IntN(2) {
+		made.Authorities = append(made.Authorities, cluster.ObjectRef{
+			Kind: w.of("ConfigMap", "ConfigMap", "ConfigMap", "Secret"), Namespace: w.namespace(), Name: w.of("c1", "c2"),
+		})
+	}
+	return made
 }
 
 // addresses are those of a Gateway: in the pool or not, or any.

@@ -306,6 +306,10 @@ func (p *Proxy) find(x *exchange, r *http.Request) (status int, reason table.Rea
 	if listener == nil {
 		return http.StatusNotFound, NoListener
 	}
+	if r.TLS != nil && !listener.Admits(r.TLS) {
+		x.client.Header()["Connection"] = []string{"close"}
+		return http.StatusMisdirectedRequest, Misdirected
+	}
 	x.certificate = listener.ClientCertificate()
 	if x.Listener = listener.Name; route == nil {
 		return http.StatusNotFound, NoRoute

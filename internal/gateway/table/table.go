@@ -112,6 +112,7 @@ type Listener struct {
 	certificates []*tls.Certificate
 	client       *tls.Certificate // for backends
 	byHost       *names[*tls.Certificate]
+	admits       *admission // nil for all clients
 }
 
 // Listeners yields the listeners of Gateways, in no order.

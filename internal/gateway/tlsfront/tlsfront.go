@@ -46,16 +46,19 @@ func (f *Front) At(at table.Socket) func() *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return f.certificate(at, hello), nil
+			_, c := f.certificate(at, hello)
+			return c, nil
 		},
-		// It is asked before a session is resumed, which needs no certificate.
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			if f.certificate(at, hello) != nil {
-				return nil, nil // as it is
-			}
+	}
+	// It is asked before a session is resumed, which needs no certificate of the server, and which crypto/tls refuses if
+	// the client's certificate does not do any more.
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		owner, c := f.certificate(at, hello)
+		if c == nil {
 			f.cfg.Log.Debug("no certificate", "name", hello.ServerName, "client", hello.Conn.RemoteAddr())
 			return refused, nil
-		},
+		}
+		return owner.Demand(config), nil
 	}
 	return func() *tls.Config {
 		if p := f.port(at); p == nil || !p.TLS() {
@@ -74,15 +77,15 @@ func (f *Front) port(at table.Socket) *table.Port {
 	return t.Port(at)
 }
 
-// certificate returns the one for a client; nil if there is none.
-func (f *Front) certificate(at table.Socket, hello *tls.ClientHelloInfo) *tls.Certificate {
+// certificate returns the one for a client, and whose it is; nil if there is none.
+func (f *Front) certificate(at table.Socket, hello *tls.ClientHelloInfo) (owner *table.Listener, c *tls.Certificate) {
 	p := f.port(at)
 	if p == nil {
-		return nil
+		return nil, nil
 	}
-	owner, c := p.Certificate(hello)
+	owner, c = p.Certificate(hello)
 	if c == nil && owner != nil && owner.OfIngresses() {
-		return f.cfg.Default()
+		c = f.cfg.Default()
 	}
-	return c
+	return owner, c
 }

@@ -68,9 +68,11 @@ type Settings struct {
 	// Allow and Deny are ranges of clients; without Allow all are allowed.
 	Allow, Deny []netip.Prefix
 	// Denied says why no request may be served: what should restrict them is invalid. Empty otherwise.
-	Denied   string
-	Basic    *Basic
-	External *External
+	Denied string
+	// HostDenied is Denied for all requests for the hosts of the Ingress, also those that other Ingresses have paths for.
+	HostDenied string
+	Basic      *Basic
+	External   *External
 	// AnyOf: one of Allow, Basic and External is enough (satisfy: any).
 	AnyOf    bool
 	CORS     *CORS

@@ -116,10 +116,35 @@ func TestParse(t *testing.T) {
 			Settings{External: &External{URL: "https://$host/oauth2/auth", SignIn: "https://$host/oauth2/start?rd=$escaped_request_uri"}},
 			map[string]Effect{"auth-url": Used, "auth-signin": Used},
 		},
-		"a client certificate closes": {
+		"a client certificate closes the host": {
 			annotations{"auth-tls-secret": "a/ca"}, Settings{
-				Denied: "auth-tls-secret is not supported", ClientCertificates: &ClientCertificates{Namespace: "a", Secret: "ca", Verify: "on", Depth: 1},
+				Denied: "auth-tls-secret is not supported", HostDenied: "auth-tls-secret is not supported",
+				ClientCertificates: &ClientCertificates{Namespace: "a", Secret: "ca", Verify: "on", Depth: 1},
 			}, map[string]Effect{"auth-tls-secret": Unsupported},
+		},
+		"a client certificate closes the host, whatever closes the paths": {
+			annotations{"auth-tls-secret": "a/b/c", "allowlist-source-range": "x"}, Settings{
+				Denied:             `allowlist-source-range "x" is neither an address nor a range of addresses`,
+				HostDenied:         `auth-tls-secret "a/b/c" is not the name of a Secret`,
+				ClientCertificates: &ClientCertificates{Verify: "on", Depth: 1},
+			}, map[string]Effect{"auth-tls-secret": Invalid, "allowlist-source-range": Invalid},
+		},
+		"an optional client certificate closes, as backends may depend on what is said of it": {
+			annotations{"auth-tls-secret": "a/ca", "auth-tls-verify-client": "optional"}, Settings{
+				Denied: "auth-tls-secret is not supported", HostDenied: "auth-tls-secret is not supported",
+				ClientCertificates: &ClientCertificates{Namespace: "a", Secret: "ca", Verify: "on", Depth: 1},
+			}, map[string]Effect{"auth-tls-secret": Unsupported, "auth-tls-verify-client": Unsupported},
+		},
+		"a client certificate that nobody asks for": {
+			annotations{"auth-tls-secret": "a/ca", "auth-tls-verify-client": "off"}, Settings{
+				ClientCertificates: &ClientCertificates{Namespace: "a", Secret: "ca", Verify: "on", Depth: 1},
+			}, map[string]Effect{"auth-tls-secret": Unsupported, "auth-tls-verify-client": Unsupported},
+		},
+		"snippets of the server close the host": {
+			annotations{"server-snippet": "deny all;"}, Settings{
+				Denied:     "server-snippet " + known["server-snippet"].Text,
+				HostDenied: "server-snippet " + known["server-snippet"].Text,
+			}, map[string]Effect{"server-snippet": Unsupported},
 		},
 		"snippets are never run": {
 			annotations{"configuration-snippet": "return 200;"},
@@ -128,7 +153,9 @@ func TestParse(t *testing.T) {
 		},
 		"the names of certificates close, whatever else is said": {
 			annotations{"auth-tls-match-cn": "CN=a", "auth-tls-verify-client": "optional"},
-			Settings{Denied: "auth-tls-match-cn " + known["auth-tls-match-cn"].Text},
+			Settings{
+				Denied: "auth-tls-match-cn " + known["auth-tls-match-cn"].Text, HostDenied: "auth-tls-match-cn " + known["auth-tls-match-cn"].Text,
+			},
 			map[string]Effect{"auth-tls-match-cn": Unsupported, "auth-tls-verify-client": Unsupported},
 		},
 		"a firewall that is off": {

@@ -2,6 +2,7 @@ package annotation
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ type Host struct {
 	Regex bool
 	// TLS: an Ingress of the host has tls. What is redirected depends on it.
 	TLS bool
+	// ClosedBy is the oldest Ingress of which Settings.HostDenied says that no request is served; nil for none.
+	ClosedBy *Ingress
 	// AppRoot is where "/" leads, of the oldest Ingress that says so; empty for nowhere.
 	AppRoot string
 	// Locations are in the order in which they are tried: those of type Exact first, unless Regex, then longer ones.
@@ -53,6 +56,9 @@ func Merge(name string, of []*Ingress) *Host {
 	h := &Host{Name: name}
 	var canaries []Location
 	for _, i := range of {
+		if i.Settings.HostDenied != "" {
+			h.ClosedBy = cmp.Or(h.ClosedBy, i)
+		}
 		if i.Settings.Canary != nil {
 			canaries = append(canaries, i.locations(name)...)
 			continue
@@ -71,6 +77,15 @@ func Merge(name string, of []*Ingress) *Host {
 	}
 	slices.SortStableFunc(h.Locations, h.order)
 	return h
+}
+
+// Denied says why no request for the host is served, and whose annotation that is; empty if requests are.
+func (h *Host) Denied() string {
+	if h.ClosedBy == nil {
+		return ""
+	}
+	name, why, _ := strings.Cut(h.ClosedBy.Settings.HostDenied, " ")
+	return fmt.Sprintf("%s of Ingress %s %s", name, h.ClosedBy.Key, why)
 }
 
 // locations are the paths of an Ingress for a host.

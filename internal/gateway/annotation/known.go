@@ -23,7 +23,9 @@ type Known struct {
 	Routes  string
 	// restricts: it restricts who is served, so that nobody is if it is invalid.
 	restricts bool
-	read      reader
+	// host: nginx has it for all paths of the host, so that none is served if it closes.
+	host bool
+	read reader
 }
 
 // Outcome is what becomes of an annotation in a translation.

@@ -1,9 +1,6 @@
 package annotation
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 func backends() []Known {
 	const none = "there is no limit for it here"
@@ -77,14 +74,15 @@ func tlsAnnotations() []Known {
 		return Known{Name: name, Effect: Unsupported, Text: text, Routes: routes}
 	}
 	return []Known{
-		{Name: "auth-tls-secret", Effect: Unsupported, Text: clients + "; no request is served", Routes: clients,
-			restricts: true, read: readClientTLS},
+		{Name: "auth-tls-secret", Effect: Unsupported, Text: clients + "; no request for the host is served",
+			Routes: clients + "; the rules of the host have no backends", restricts: true, host: true,
+			read: readClientTLS},
 		missing("auth-tls-verify-client", "as auth-tls-secret", "as auth-tls-secret"),
 		missing("auth-tls-verify-depth", "as auth-tls-secret", "as auth-tls-secret"),
 		missing("auth-tls-error-page", "as auth-tls-secret", "as auth-tls-secret"),
 		missing("auth-tls-pass-certificate-to-upstream", "as auth-tls-secret", "as auth-tls-secret"),
-		{Name: "auth-tls-match-cn", Effect: Unsupported, Text: clients + "; no request is served", Routes: clients,
-			restricts: true},
+		{Name: "auth-tls-match-cn", Effect: Unsupported, Text: clients + "; no request for the host is served",
+			Routes: clients + "; the rules of the host have no backends", restricts: true, host: true},
 		missing("proxy-ssl-secret", upstreams,
 			"a BackendTLSPolicy needs a ConfigMap with the certificates of the authorities: "+
 				"make one of the Secret's ca.crt; a client certificate is spec.tls.backend of the Gateway"),
@@ -103,13 +101,14 @@ func tlsAnnotations() []Known {
 	}
 }
 
-// readClientTLS has no request be served that ingress-nginx would not serve without a certificate.
+// readClientTLS has no request be served, unless certificates are off. With optional ones nginx serves clients that
+// have none, and tells backends so by fields that clients could make up here.
 func readClientTLS(p *parser, value string) error {
 	if err := readClientSecret(p, value); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{"off", "optional", "optional_no_ca"}, p.values["auth-tls-verify-client"]) {
-		p.deny("auth-tls-secret", "is not supported")
+	if p.values["auth-tls-verify-client"] != "off" {
+		p.denyHost("auth-tls-secret", "is not supported")
 	}
 	return nil
 }
@@ -148,10 +147,14 @@ func never() (all []Known) {
 	const closed = "; as it may restrict requests, none is served"
 	const snippet = "snippets are configuration of nginx and are never run: look for the annotation or the " +
 		"filter that does it"
-	for _, name := range []string{"configuration-snippet", "server-snippet", "auth-snippet"} {
+	for _, name := range []string{"configuration-snippet", "auth-snippet"} {
 		text := snippet + closed
 		all = append(all, Known{Name: name, Effect: Unsupported, Text: text, Routes: text, restricts: true})
 	}
+	server := snippet + "; as it may restrict requests, none for the host is served"
+	all = append(all, Known{
+		Name: "server-snippet", Effect: Unsupported, Text: server, Routes: server, restricts: true, host: true,
+	})
 	all = append(all, Known{Name: "stream-snippet", Effect: Unsupported, Text: snippet, Routes: snippet})
 	const waf = "there is no web application firewall: run one as a backend, before the Service"
 	for _, name := range []string{"enable-modsecurity", "modsecurity-snippet"} {

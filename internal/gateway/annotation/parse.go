@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,7 +50,7 @@ func (p *parser) judge(name string) Verdict {
 		return Verdict{name, Unsupported, "there is no annotation with this name"}
 	case k.read == nil:
 		if k.restricts && value != "" && value != "false" {
-			p.deny(name, k.Text)
+			p.close(&k, k.Text)
 		}
 		return Verdict{name, k.Effect, k.Text}
 	case len(value) > maxValue:
@@ -73,16 +74,27 @@ func (p *parser) judge(name string) Verdict {
 func (p *parser) invalid(k *Known, err error) Verdict {
 	text := err.Error()
 	if k.restricts {
-		p.deny(k.Name, text)
+		p.close(k, text)
 		text += ": no request is served"
 	}
 	return Verdict{k.Name, Invalid, text}
 }
 
-// deny has no request be served.
-func (p *parser) deny(name, why string) {
-	if p.settings.Denied == "" {
-		p.settings.Denied = name + " " + why
+// deny has no request for the paths of the Ingress be served.
+func (p *parser) deny(name, why string) { p.settings.Denied = cmp.Or(p.settings.Denied, name+" "+why) }
+
+// denyHost has no request for its hosts be served.
+func (p *parser) denyHost(name, why string) {
+	p.deny(name, why)
+	p.settings.HostDenied = cmp.Or(p.settings.HostDenied, name+" "+why)
+}
+
+// close has no request be served that an annotation restricts.
+func (p *parser) close(k *Known, why string) {
+	if k.host {
+		p.denyHost(k.Name, why)
+	} else {
+		p.deny(k.Name, why)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"net/http"
 	"net/textproto"
 	"regexp"
 	"slices"
@@ -134,6 +135,9 @@ func externalAuth(e *annotation.External) (made *table.ExternalAuth, err error) 
 	return made, err
 }
 
+// closes reports whether the Ingress itself closes its hosts.
+func (a *annotated) closes() bool { return a != nil && a.Settings.HostDenied != "" }
+
 // location returns the location of a path.
 func (a *annotated) location(rule, path int) *annotation.Location {
 	p := &a.Spec.Rules[rule].Paths[path]
@@ -161,7 +165,7 @@ func (a *annotated) decorate(rule *table.Rule, n, path int) {
 	a.rules[[2]int{n, path}] = rule
 	s := a.Settings
 	if s.Denied != "" {
-		rule.Status, rule.Reason = 503, table.Reason(s.Denied)
+		rule.Status, rule.Reason = http.StatusServiceUnavailable, table.Reason(s.Denied)
 		rule.Backends = nil
 		return
 	}
@@ -324,10 +328,13 @@ func (c *Compiler) annotatedHost(hostname string, parts []part) *host {
 	}
 	m.Host = annotation.Merge(name, all)
 	groups := m.groups()
+	if m.ClosedBy != nil {
+		rest = []table.Route{m.closed()}
+	}
 	if rest != nil {
 		groups = append(groups, rest)
 	}
-	made := &host{Host: table.NewHost(groups...)}
+	made := &host{Host: table.NewHost(groups...), denied: m.Denied()}
 	made.shadows = shadows(hostname, made.Routes(), m.owners)
 	return made
 }
@@ -356,7 +363,7 @@ type merger struct {
 // groups returns the routes in groups, which are tried in their order. A group for each location is as ingress-nginx
 // tries them; where all of them are exact or prefixes of elements, one for all is the same and faster.
 func (m *merger) groups() (groups [][]table.Route) {
-	if m.AppRoot != "" {
+	if m.AppRoot != "" && m.ClosedBy == nil {
 		groups = append(groups, m.appRoot())
 	}
 	plain := !m.Regex
@@ -377,6 +384,15 @@ func (m *merger) groups() (groups [][]table.Route) {
 		groups = append(groups, all)
 	}
 	return groups
+}
+
+// closed answers the requests for a host that is closed and for which no Ingress has a path.
+func (m *merger) closed() table.Route {
+	rule := &table.Rule{
+		Object: m.of[m.ClosedBy].of.String(), Name: "closed", Status: http.StatusServiceUnavailable,
+		Reason: table.Reason(m.Denied()),
+	}
+	return table.Route{Match: table.Match{Kind: table.Prefix, Path: "/"}, Rule: rule}
 }
 
 // appRoot redirects from "/".
@@ -414,6 +430,12 @@ func (m *merger) routes(l *annotation.Location) (routes []table.Route) {
 	match, ok := m.match(l)
 	if from == nil || !ok {
 		return nil
+	}
+	if m.ClosedBy != nil {
+		rule := m.closed().Rule
+		rule.Object, rule.Index, rule.Name = from.Object, from.Index, from.Name
+		m.owners[rule] = p.of
+		return []table.Route{{Match: match, Rule: rule}}
 	}
 	with := func(backends []table.Backend, headers ...table.Value) {
 		rule := *from

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -134,6 +135,30 @@ func TestAnnotated(t *testing.T) {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"whitelist-source-range": "x"}, "/", prefix)},
 			path: "/", want: "503",
 		},
+		"client certificates close all of the host": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", annotations{"auth-tls-secret": "a/ca"}, "/b", prefix),
+			}, path: "/", want: "503",
+		},
+		"client certificates close what has no path": {
+			of:   []*cluster.Frontend{annotatedIngress("b", annotations{"auth-tls-secret": "a/ca", "app-root": "/b"}, "/b", prefix)},
+			path: "/", want: "503",
+		},
+		"client certificates close aliases": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", annotations{"server-alias": "y.test"}, "/", prefix), annotatedIngress("b", annotations{"auth-tls-secret": "a/ca"}, "/b", prefix),
+			}, host: "y.test", path: "/", want: "503",
+		},
+		"client certificates of a canary close": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", annotations{"canary": "true", "auth-tls-secret": "a/ca"}, "/", prefix),
+			}, path: "/", want: "503",
+		},
+		"what closes a path leaves others open": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", annotations{"whitelist-source-range": "x"}, "/b", prefix),
+			}, path: "/", want: "a*1",
+		},
 		"a Secret that is not there closes": {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"auth-type": "basic", "auth-secret": "users"}, "/", prefix)},
 			path: "/", want: "503",
@@ -175,5 +200,45 @@ func TestUnannotated(t *testing.T) {
 	_, made := compileAll(store)
 	if got := outcome(made.Table, "x.test", "/", nil); got != "503" {
 		t.Errorf("x.test /: %s, want 503, as there is no Service", got)
+	}
+}
+
+// TestClosedHost: each Ingress of a host that another one closes has a problem, as long as it does.
+func TestClosedHost(t *testing.T) {
+	t.Parallel()
+	closing := annotatedIngress("b", map[string]string{"auth-tls-secret": "a/ca"}, "/b", "Prefix")
+	store := newStore(newWorld(1).classes()...)
+	store.Update(func(tx *cluster.Tx) {
+		tx.Put(annotatedIngress("a", nil, "/", "Prefix"))
+		tx.Put(&cluster.Service{
+			Key: cluster.Key{Namespace: "a", Name: "a"}, Ports: []cluster.Port{{Number: 80, Protocol: cluster.TCP}},
+		})
+	})
+	feed := store.Subscribe()
+	cfg := testConfig
+	cfg.Annotated = true
+	c := NewCompiler(cfg)
+	store.View(func(v *cluster.View) { c.Apply(v, &cluster.Changes{Everything: true}) })
+	feed.Pending()
+	of := cluster.Ref{Kind: cluster.KindIngress, Key: cluster.Key{Namespace: "a", Name: "a"}}
+	for _, step := range []struct {
+		do   func(*cluster.Tx)
+		want []Problem
+	}{
+		{func(tx *cluster.Tx) { tx.Put(closing) }, []Problem{{
+			"spec.rules[0].host", "auth-tls-secret of Ingress a/b is not supported: no request is served",
+		}}},
+		{func(tx *cluster.Tx) { tx.Delete(cluster.KindIngress, closing.Key) }, nil},
+	} {
+		store.Update(step.do)
+		changes := feed.Pending()
+		var made Output
+		store.View(func(v *cluster.View) { made = c.Apply(v, &changes) })
+		if _, changed := made.Changed[of]; !changed {
+			t.Errorf("Apply: Ingress a/a is not among %v, whose verdicts changed", made.Changed)
+		}
+		if verdict, _ := c.Ingress(of.Key); !slices.Equal(verdict.Problems, step.want) {
+			t.Errorf("Ingress(a/a): problems %v, want %v", verdict.Problems, step.want)
+		}
 	}
 }

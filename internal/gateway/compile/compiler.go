@@ -112,6 +112,8 @@ type part struct {
 type host struct {
 	*table.Host
 	shadows []Shadow
+	// denied is why none of its requests are served; empty if they are.
+	denied string
 }
 
 // NewCompiler returns a Compiler that has compiled nothing.
@@ -395,7 +397,12 @@ func (c *Compiler) buildHosts(d *dirty) {
 			c.hosts[at.listener] = make(map[string]*host)
 		}
 		if c.cfg.Annotated && at.listener == ingresses && at.hostname != noHost {
-			c.hosts[at.listener][at.hostname] = c.annotatedHost(at.hostname, parts)
+			was, made := c.hosts[at.listener][at.hostname], c.annotatedHost(at.hostname, parts)
+			if c.hosts[at.listener][at.hostname] = made; was == nil || was.denied != made.denied {
+				for i := range parts {
+					d.verdicts[parts[i].of] = struct{}{}
+				}
+			}
 			continue
 		}
 		c.hosts[at.listener][at.hostname] = newHost(at.hostname, parts)
@@ -595,8 +602,16 @@ func (c *Compiler) addIngresses(ports map[table.Socket]*port) {
 // openingText are what ports serve, for people.
 var openingText = map[table.Opening]string{table.Plain: "HTTP", table.Handshake: "TLS", table.Raw: "TCP"}
 
-// unserved returns what users must know of an Ingress of which a Gateway has a port.
+// unserved returns what users must know of an Ingress of which a Gateway has a port, or another Ingress closes a host.
 func (c *Compiler) unserved(i *ingress) (problems []Problem) {
+	for n := range i.from.Ingress.Rules {
+		hostname := i.from.Ingress.Rules[n].Host
+		h := c.hosts[ingresses][hostname]
+		if h == nil || h.denied == "" || i.annotated.closes() {
+			continue
+		}
+		problems = append(problems, Problem{fmt.Sprintf("spec.rules[%d].host", n), h.denied + ": no request is served"})
+	}
 	if by := c.taken[c.cfg.IngressPort]; by != "" {
 		problems = append(problems, Problem{"spec.rules", fmt.Sprintf("%s at port %d", by, c.cfg.IngressPort)})
 	}

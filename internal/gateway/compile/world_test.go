@@ -421,7 +421,8 @@ func (w *world) annotations() map[string]string {
 			{"force-ssl-redirect", "true"}, {"auth-type", "basic"}, {"auth-secret", "c1"}, {"whitelist-source-range", "x"},
 			{"limit-rps", "5"}, {"affinity", "cookie"}, {"backend-protocol", "GRPC"}, {"permanent-redirect", "https://a.test/"},
 			{"auth-url", "http://auth.test/check"}, {"enable-cors", "true"}, {"backend-protocol", "HTTPS"},
-		}[w.IntN(23)]
+			{"auth-tls-secret", "a/ca"},
+		}[w.IntN(24)]
 		all["nginx.ingress.kubernetes.io/"+pair[0]] = pair[1]
 	}
 	return all

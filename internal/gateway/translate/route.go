@@ -15,7 +15,7 @@ const maxRules, maxMatches = 16, 64
 func (t *translator) ingress(h *host, s *source) {
 	var rules []any
 	matches := []any{}
-	if h.AppRoot != "" && s.Settings.AppRoot == h.AppRoot {
+	if h.AppRoot != "" && s.Settings.AppRoot == h.AppRoot && h.ClosedBy == nil {
 		m := Object{"path": Object{"type": "Exact", "value": "/"}}
 		matches = append(matches, m)
 		rules = append(rules, Object{"matches": []any{m}, "filters": []any{redirectTo(Object{
@@ -33,7 +33,7 @@ func (t *translator) ingress(h *host, s *source) {
 		rules, matches = append(rules, made...), append(matches, first)
 	}
 	if s.Spec.Default != nil && !slash && len(rules) > 0 {
-		rules = append(rules, Object{"backendRefs": t.backends(s, s.Spec.Default, 0)})
+		rules = append(rules, t.rest(h, s))
 	}
 	if len(rules) == 0 {
 		return
@@ -148,7 +148,13 @@ func (t *translator) catchAll(s *source) {
 		return
 	}
 	h := &host{Host: &annotation.Host{}}
-	s.routes = append(s.routes, t.route(h, s, routeOf{
-		s.Key.Name, "all", []any{Object{"backendRefs": t.backends(s, s.Spec.Default, 0)}}, nil,
-	})...)
+	s.routes = append(s.routes, t.route(h, s, routeOf{s.Key.Name, "all", []any{t.rest(h, s)}, nil})...)
+}
+
+// rest returns the rule of the default backend of an Ingress.
+func (t *translator) rest(h *host, s *source) Object {
+	if t.closed(h, s) {
+		return Object{}
+	}
+	return Object{"backendRefs": t.backends(s, s.Spec.Default, 0)}
 }

@@ -38,7 +38,7 @@ func (t *translator) rules(h *host, l *annotation.Location) (rules []any, plain 
 		}
 		rules = append(rules, one)
 	}
-	if !ok || t.closed(s) {
+	if !ok || t.closed(h, s) {
 		delete(rule, "filters")
 		with(nil)
 		return rules, plain
@@ -53,10 +53,12 @@ func (t *translator) rules(h *host, l *annotation.Location) (rules []any, plain 
 }
 
 // closed reports whether no request may be served, since what restricts them is not translated.
-func (t *translator) closed(s *source) bool {
+func (t *translator) closed(h *host, s *source) bool {
 	set := s.Settings
 	const text = "the rules have no backends, and answer with 500, until it is done otherwise"
 	switch {
+	case h.ClosedBy != nil && h.ClosedBy != s.Ingress:
+		s.note("spec.rules", annotation.Missing, h.Denied()+": "+text)
 	case set.Denied != "":
 		name, _, _ := strings.Cut(set.Denied, " ")
 		s.note(name, annotation.Missing, set.Denied+": "+text)

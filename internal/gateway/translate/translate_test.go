@@ -34,6 +34,17 @@ func withTLS(f *cluster.Frontend) *cluster.Frontend {
 	return f
 }
 
+// withDefault adds a default backend, and withoutRules takes the rules away.
+func withDefault(f *cluster.Frontend) *cluster.Frontend {
+	f.Ingress.Default = &cluster.IngressBackend{Backend: cluster.Backend{Service: f.Name, Number: 80}}
+	return f
+}
+
+func withoutRules(f *cluster.Frontend) *cluster.Frontend {
+	f.Ingress.Rules = nil
+	return f
+}
+
 func TestIngresses(t *testing.T) {
 	t.Parallel()
 	const prefix, exact, specific = "Prefix", "Exact", "ImplementationSpecific"
@@ -120,6 +131,17 @@ func TestIngresses(t *testing.T) {
 				prefix)},
 			has: []string{`"basicAuth":{"format":"File","secretRef":{"name":"users"}}`}, not: []string{"backendRefs"},
 			note: "auth-secret: missing",
+		},
+		"client certificates close all of the host": {
+			of: []*cluster.Frontend{
+				ingress("a", nil, "/", prefix), ingress("b", annotations{"auth-tls-secret": "a/ca"}, "/b", prefix),
+			}, not: []string{"backendRefs"}, note: "spec.rules: missing: auth-tls-secret of Ingress a/b",
+		},
+		"a default backend is restricted": {
+			of: []*cluster.Frontend{
+				withDefault(ingress("a", annotations{"whitelist-source-range": "10.0.0.0/8"}, "/a", prefix)),
+				withoutRules(withDefault(ingress("b", annotations{"whitelist-source-range": "10.0.0.0/8"}))),
+			}, has: []string{`"name":"a"`, `"name":"b"`}, not: []string{"backendRefs"}, note: "whitelist-source-range: missing",
 		},
 		"digest closes": {
 			of: []*cluster.Frontend{ingress("a", annotations{"auth-type": "digest", "auth-secret": "u"}, "/",

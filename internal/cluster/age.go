@@ -81,6 +81,10 @@ func DeclaredAt(o Object, file string, index int) Object {
 		placed := *o
 		at(&placed.Meta)
 		return &placed
+	case *RoutePolicy:
+		placed := *o
+		at(&placed.Meta)
+		return &placed
 	case *ListenerSet:
 		placed := *o
 		at(&placed.Meta)

@@ -25,7 +25,7 @@ const WellKnownSystem = "System"
 // PolicyTarget is what a policy is for: an object in its namespace.
 type PolicyTarget struct {
 	ObjectRef
-	Section string // the name of a port of a Service; empty for all
+	Section string // the name of a port of a Service, or of a rule of a route; empty for all
 }
 
 // SubjectName is a name that a certificate must have (subjectAltNames): Hostname or URI.
@@ -34,9 +34,9 @@ type SubjectName struct{ Hostname, URI string }
 // Ref returns kind and key.
 func (p *BackendTLSPolicy) Ref() Ref { return Ref{KindBackendTLSPolicy, p.Key} }
 
-func (p *BackendTLSPolicy) targets(keys []ObjectRef) []ObjectRef {
-	for i := range p.Targets {
-		keys = append(keys, p.Targets[i].ObjectRef)
+func targets(all []PolicyTarget, keys []ObjectRef) []ObjectRef {
+	for i := range all {
+		keys = append(keys, all[i].ObjectRef)
 	}
 	return keys
 }

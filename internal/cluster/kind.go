@@ -38,6 +38,7 @@ const (
 	KindTCPRoute
 	KindUDPRoute
 	KindBackendTLSPolicy
+	KindRoutePolicy
 	kinds // how many there are
 )
 
@@ -89,6 +90,7 @@ var (
 	ConfigMaps      = declare(schema[*ConfigMap]{kind: KindConfigMap, name: "ConfigMap"})
 
 	BackendTLSPolicies = declare(schema[*BackendTLSPolicy]{kind: KindBackendTLSPolicy, name: "BackendTLSPolicy"})
+	RoutePolicies      = declare(schema[*RoutePolicy]{kind: KindRoutePolicy, name: "RoutePolicy"})
 )
 
 func declareWorkload(k Kind, name string) *Table[*Workload] {
@@ -149,9 +151,16 @@ var (
 	RoutesByBackend = declareRouteIndex((*RouteSpec).backends)
 	// PoliciesByTarget finds the BackendTLSPolicies of an object.
 	PoliciesByTarget = declareIndex(BackendTLSPolicies, func(p *BackendTLSPolicy, keys []ObjectRef) []ObjectRef {
-		return p.targets(keys)
+		return targets(p.Targets, keys)
 	})
 	PoliciesByReference = declareIndex(BackendTLSPolicies, func(p *BackendTLSPolicy, keys []Ref) []Ref {
+		return append(keys, References(p)...)
+	})
+	// RoutePoliciesByTarget finds the RoutePolicies of a route, RoutePoliciesByReference those that refer to a Secret.
+	RoutePoliciesByTarget = declareIndex(RoutePolicies, func(p *RoutePolicy, keys []ObjectRef) []ObjectRef {
+		return targets(p.Targets, keys)
+	})
+	RoutePoliciesByReference = declareIndex(RoutePolicies, func(p *RoutePolicy, keys []Ref) []Ref {
 		return append(keys, References(p)...)
 	})
 	// IngressesByService finds the Ingresses that send requests to a Service.
@@ -201,6 +210,7 @@ func KindsOfGateway() []Kind {
 	return append([]Kind{
 		KindNamespace, KindService, KindEndpointSlice, KindNode, KindIngressClass, KindIngress,
 		KindGatewayClass, KindGateway, KindListenerSet, KindReferenceGrant, KindBackendTLSPolicy,
+		KindRoutePolicy,
 	}, append(RouteKinds(), ReferencedKinds()...)...)
 }
 

@@ -8,9 +8,9 @@ import (
 // passwords is the annotation of ingress-nginx that names a Secret with users and their passwords.
 const passwords = "nginx.ingress.kubernetes.io/auth-secret"
 
-// References returns the Secrets and ConfigMaps that an Ingress, a Gateway, a ListenerSet or a
-// BackendTLSPolicy refers to: certificates, passwords, and the authorities of certificates of clients and backends. It
-// may list one twice.
+// References returns the Secrets and ConfigMaps that an Ingress, a Gateway, a ListenerSet, a
+// BackendTLSPolicy or a RoutePolicy refers to: certificates, passwords, and the authorities of certificates of clients
+// and backends. It may list one twice.
 func References(o Object) (refs []Ref) {
 	var to []ObjectRef
 	switch o := o.(type) {
@@ -22,6 +22,10 @@ func References(o Object) (refs []Ref) {
 		}
 	case *BackendTLSPolicy:
 		to = o.Authorities
+	case *RoutePolicy:
+		if o.Passwords != nil {
+			to = append(to, o.Passwords.Secret)
+		}
 	}
 	for i := range to {
 		for _, k := range ReferencedKinds() {
@@ -35,7 +39,7 @@ func References(o Object) (refs []Ref) {
 
 // ReferringKinds lists the kinds whose objects have References.
 func ReferringKinds() []Kind {
-	return []Kind{KindIngress, KindGateway, KindListenerSet, KindBackendTLSPolicy}
+	return []Kind{KindIngress, KindGateway, KindListenerSet, KindBackendTLSPolicy, KindRoutePolicy}
 }
 
 // Referenced yields the References of all objects, some more than once, in no order.
@@ -43,7 +47,7 @@ func Referenced(v *View) iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		for _, keys := range []iter.Seq[Ref]{
 			IngressesByReference.Keys(v), GatewaysByReference.Keys(v), ListenerSetsByReference.Keys(v),
-			PoliciesByReference.Keys(v),
+			PoliciesByReference.Keys(v), RoutePoliciesByReference.Keys(v),
 		} {
 			for ref := range keys {
 				if !yield(ref) {

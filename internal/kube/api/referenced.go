@@ -16,7 +16,7 @@ import (
 // a list and a watch of its own, and no others. Those that nothing refers to any more are deleted from
 // the model.
 //
-//	Ingress, Gateway, ListenerSet ──► note ──► sync ──► a reading per object ──► settle
+//	Ingress, Gateway, policies    ──► note ──► sync ──► a reading per object ──► settle
 //	(in the Store)                    (a new           (as of the references)   (all are read:
 //	                                   reference)                                the kind is live)
 //

@@ -44,6 +44,7 @@ var Kinds = []Kind{
 	custom(declare(cluster.KindTCPRoute, gateway, "tcproutes", TCPRoute)),
 	custom(declare(cluster.KindUDPRoute, gateway, "udproutes", UDPRoute)),
 	custom(declare(cluster.KindBackendTLSPolicy, gateway, "backendtlspolicies", BackendTLSPolicy)),
+	custom(closed(cluster.KindRoutePolicy, portolan, "routepolicies", RoutePolicy, &routePolicySalvage)),
 	custom(declare(cluster.KindReferenceGrant, gateway, "referencegrants", ReferenceGrant)),
 	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
 	custom(closed(cluster.KindClusterNetworkPolicy, clusterPolicy, "clusternetworkpolicies", ClusterNetworkPolicy,
@@ -62,6 +63,7 @@ var (
 
 	multicluster  = Group{multiclusterVersion, addMulticluster}
 	gateway       = Group{schema.GroupVersion(gatewayv1.GroupVersion), addGateway}
+	portolan      = Group{portolanVersion, addPortolan}
 	clusterPolicy = Group{schema.GroupVersion(policyv1alpha2.GroupVersion), policyv1alpha2.Install}
 )
 

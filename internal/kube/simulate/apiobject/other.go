@@ -90,6 +90,7 @@ var shortNames = map[cluster.Kind]string{
 	cluster.KindTCPRoute:             "",
 	cluster.KindUDPRoute:             "",
 	cluster.KindBackendTLSPolicy:     "btlspolicy",
+	cluster.KindRoutePolicy:          "",
 }
 
 // ShortName returns the short name of a kind, such as deploy, or "" if it has none.

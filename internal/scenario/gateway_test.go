@@ -429,6 +429,12 @@ func verdictLines(v *compile.Verdicts) (all []string) {
 			add("backendtlspolicy "+key.String()+" at gateway "+of.Parent.Namespace+"/"+of.Parent.Name, of.Conditions...)
 		}
 	}
+	for key, ancestors := range v.RoutePolicies {
+		for _, of := range ancestors {
+			name := strings.ToLower(of.Parent.Kind) + " " + of.Parent.Namespace + "/" + of.Parent.Name
+			add("routepolicy "+key.String()+" at "+name, of.Conditions...)
+		}
+	}
 	for key, parents := range v.Routes {
 		for _, p := range parents {
 			add(fmt.Sprintf("%s at %s", key, parentText(&p.Parent)), p.Conditions...)

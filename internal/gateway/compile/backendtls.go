@@ -248,11 +248,16 @@ func (c *Compiler) ancestors(v *cluster.View, p *cluster.BackendTLSPolicy) (all 
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(found), cluster.Key.Compare) {
-		all = append(all, cluster.ParentRef{ObjectRef: cluster.ObjectRef{
-			Group: gatewayGroup, Kind: cluster.KindGateway.String(), Namespace: key.Namespace, Name: key.Name,
-		}})
+		all = append(all, gatewayRef(key))
 	}
 	return all
+}
+
+// gatewayRef returns a Gateway as an ancestor of policies.
+func gatewayRef(key cluster.Key) cluster.ParentRef {
+	return cluster.ParentRef{ObjectRef: cluster.ObjectRef{
+		Group: gatewayGroup, Kind: cluster.KindGateway.String(), Namespace: key.Namespace, Name: key.Name,
+	}}
 }
 
 // Policy returns what is said of a BackendTLSPolicy: its Parents are Gateways. It is nil if no route of ours needs it.

@@ -247,6 +247,9 @@ func (c *Compiler) secretChanged(v *cluster.View, ref cluster.Ref, d *dirty) {
 	for _, i := range cluster.IngressesByReference.Get(v, ref) {
 		d.ingresses[i.Key] = struct{}{}
 	}
+	for _, p := range cluster.RoutePoliciesByReference.Get(v, ref) {
+		c.routePolicyChanged(v, p.Key, d)
+	}
 }
 
 // grantChanged finds the certificates of listeners that refer to a namespace from others.

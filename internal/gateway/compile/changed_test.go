@@ -96,6 +96,9 @@ func byRef(v *Verdicts) map[cluster.Ref]any {
 	for key, verdict := range v.Policies {
 		made[cluster.Ref{Kind: cluster.KindBackendTLSPolicy, Key: key}] = verdict
 	}
+	for key, verdict := range v.RoutePolicies {
+		made[cluster.Ref{Kind: cluster.KindRoutePolicy, Key: key}] = verdict
+	}
 	for key, verdict := range v.Ingresses {
 		made[cluster.Ref{Kind: cluster.KindIngress, Key: key}] = verdict
 	}
@@ -109,8 +112,8 @@ func (w *world) writeStatus(tx *cluster.Tx) {
 	}
 	k := []cluster.Kind{
 		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindGRPCRoute,
-		cluster.KindIngress,
-	}[w.IntN(6)]
+		cluster.KindIngress, cluster.KindRoutePolicy,
+	}[w.IntN(7)]
 	for o := range tx.Objects(k) {
 		o = withStatus(o, condition)
 		if f, ok := o.(*cluster.Frontend); ok && f.Gateway != nil {
@@ -139,6 +142,10 @@ func withStatus(o cluster.Object, condition cluster.StatusCondition) cluster.Obj
 		route.Spec, route.Gateways = &spec, []cluster.Key{{Namespace: "a", Name: "g1"}}
 		return &route
 	case *cluster.BackendTLSPolicy:
+		policy := *o
+		policy.Ancestors = []cluster.ParentStatus{{Controller: "a", Conditions: all}}
+		return &policy
+	case *cluster.RoutePolicy:
 		policy := *o
 		policy.Ancestors = []cluster.ParentStatus{{Controller: "a", Conditions: all}}
 		return &policy

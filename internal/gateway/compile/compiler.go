@@ -10,6 +10,7 @@
 //	                 route.go:    what becomes of a route
 //	                 rule.go:     its rules
 //	                 backendtls.go: how TLS is spoken with backends
+//	                 routepolicy.go: what they demand of requests
 //	                 experimental.go: their fields of the experimental channel
 //	                 ingress.go:  the paths of an Ingress
 //	                 compiler.go: the hosts, of all routes that have a hostname; what changed
@@ -73,6 +74,8 @@ type Compiler struct {
 	upstreams    upstreams
 	certificates certificates
 	policies     map[cluster.Key]*policy
+	// routePolicies are all that there are.
+	routePolicies map[cluster.Key]*routePolicy
 	// attached is how many routes a listener took, and parts what each host is made of.
 	attached map[string]int32
 	parts    map[place][]part
@@ -122,8 +125,9 @@ func NewCompiler(cfg Config) *Compiler {
 	return &Compiler{
 		cfg: cfg, routes: make(map[cluster.Ref]*route), ingresses: make(map[cluster.Key]*ingress),
 		foreign: make(map[string]map[cluster.Ref]struct{}), contests: make(contests),
-		policies: make(map[cluster.Key]*policy), attached: make(map[string]int32),
-		parts: make(map[place][]part), hosts: make(map[string]map[string]*host),
+		policies: make(map[cluster.Key]*policy), routePolicies: make(map[cluster.Key]*routePolicy),
+		attached: make(map[string]int32),
+		parts:    make(map[place][]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
 		upstreams: upstreams{set: cfg.Endpoints, services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
 	}
@@ -140,6 +144,8 @@ type dirty struct {
 	// policies are to be judged again, and those of the backends.
 	policies map[cluster.Key]struct{}
 	backends map[cluster.ObjectRef]struct{}
+	// routePolicies are to be judged again.
+	routePolicies map[cluster.Key]struct{}
 	// verdicts are the objects of Output.Changed.
 	verdicts map[cluster.Ref]struct{}
 }
@@ -162,7 +168,8 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	d := &dirty{
 		make(map[cluster.Ref]struct{}), make(map[cluster.Key]struct{}),
 		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}),
-		make(map[cluster.Key]struct{}), make(map[cluster.ObjectRef]struct{}), make(map[cluster.Ref]struct{}),
+		make(map[cluster.Key]struct{}), make(map[cluster.ObjectRef]struct{}), make(map[cluster.Key]struct{}),
+		make(map[cluster.Ref]struct{}),
 	}
 	if changes.Everything {
 		for ref := range c.routes {
@@ -177,6 +184,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 			}
 		}
 		addKeys(d.policies, maps.Keys(c.policies), cluster.BackendTLSPolicies.All(v))
+		addKeys(d.routePolicies, maps.Keys(c.routePolicies), cluster.RoutePolicies.All(v))
 		c.replaceGateways(v, d)
 	} else {
 		c.affected(v, changes, d)
@@ -186,6 +194,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 		c.putIngress(v, key, d)
 	}
 	c.judgePolicies(v, d)
+	c.judgeRoutePolicies(v, d)
 	c.buildHosts(d)
 	if c.table == nil || len(d.listeners) > 0 {
 		c.buildListeners(d)
@@ -255,6 +264,8 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 			c.secretChanged(v, ref, d)
 		case cluster.KindBackendTLSPolicy:
 			c.policyChanged(v, ref.Key, d)
+		case cluster.KindRoutePolicy:
+			c.routePolicyChanged(v, ref.Key, d)
 		case cluster.KindConfigMap:
 			for _, p := range cluster.PoliciesByReference.Get(v, ref) {
 				c.policyChanged(v, p.Key, d)
@@ -273,6 +284,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 		c.secretsRead(v, d)
 		c.authoritiesRead(v, d)
 		listeners = listeners || c.gateways.lackAuthorities()
+		c.passwordsRead(v, d)
 	}
 	if listeners {
 		c.replaceGateways(v, d)

@@ -182,6 +182,7 @@ func (i *increments) compare(t *testing.T, store *cluster.Store, w *world) {
 // byValue compares addresses and expressions.
 var byValue = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
 	cmp.Comparer(func(a, b *regexp.Regexp) bool { return a == b || a != nil && b != nil && a.String() == b.String() }),
 }

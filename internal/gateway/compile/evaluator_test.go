@@ -60,6 +60,7 @@ func TestEvaluator(t *testing.T) {
 	for kind, least := range map[string]int{ // of a thousand
 		"404": 10, "httproute": 10, "httproute, 500": 10, "grpcroute": 10, "ingress": 10, "ingress, 503": 10,
 		"defaultBackend": 10, "tlsroute": 2, "tcproute": 2, "udproute": 2,
+		"httproute, demands": 5, "httproute, 503": 5,
 	} {
 		if seen[kind]*1000 < least*requests {
 			t.Errorf("%d of %d requests were of kind %s, want %d of a thousand: %v", seen[kind], requests, kind, least, seen)
@@ -73,6 +74,8 @@ func kindOf(answer string) string {
 	switch {
 	case strings.Contains(answer, " defaultBackend"):
 		return "defaultBackend"
+	case strings.Contains(answer, " demands "):
+		return kind + ", demands"
 	case strings.Contains(answer, " 500"):
 		return kind + ", 500"
 	case strings.Contains(answer, " 503"):
@@ -96,7 +99,9 @@ type evaluator struct {
 	namespaces     []*cluster.Namespace
 	policies       []*cluster.BackendTLSPolicy // the older ones first
 	configMaps     []*cluster.ConfigMap
-	reading        bool // there may be more ConfigMaps
+	reading        bool                   // there may be more ConfigMaps
+	routePolicies  []*cluster.RoutePolicy // the older ones first
+	secrets        []*cluster.Secret
 }
 
 func newEvaluator(v *cluster.View, cfg Config) *evaluator {
@@ -114,6 +119,8 @@ func newEvaluator(v *cluster.View, cfg Config) *evaluator {
 	e.policies = byAge(cluster.BackendTLSPolicies.All(v), func(p *cluster.BackendTLSPolicy) cluster.Age { return p.Age })
 	e.reading = v.Freshness(cluster.KindConfigMap) != cluster.Live
 	e.configMaps = slices.Collect(cluster.ConfigMaps.All(v))
+	e.routePolicies = byAge(cluster.RoutePolicies.All(v), func(p *cluster.RoutePolicy) cluster.Age { return p.Age })
+	e.secrets = slices.Collect(cluster.Secrets.All(v))
 	e.ingresses = byAge(cluster.Ingresses.All(v), func(i *cluster.Frontend) cluster.Age { return i.Ingress.Age })
 	return e
 }
@@ -694,6 +701,10 @@ func (e *evaluator) leads(r *cluster.Route, rule *cluster.RouteRule) string {
 	if extended(rule.Filters) {
 		return ": 500"
 	}
+	demand, valid := e.demand(r, rule)
+	if !valid {
+		return ": 503"
+	}
 	var text strings.Builder
 	for i := range rule.Backends {
 		b := &rule.Backends[i]
@@ -704,7 +715,56 @@ func (e *evaluator) leads(r *cluster.Route, rule *cluster.RouteRule) string {
 			fmt.Fprintf(&text, " %s/%s:%s*%d", b.Namespace, b.Name, port, b.Weight)
 		}
 	}
-	return text.String()
+	return text.String() + demand
+}
+
+// demand returns what a policy demands of requests for a rule: one for the rule comes before one for its route, and the
+// oldest one first. It is not valid if the policy cannot be obeyed.
+func (e *evaluator) demand(r *cluster.Route, rule *cluster.RouteRule) (text string, valid bool) {
+	var best *cluster.RoutePolicy
+	for _, ofRule := range []bool{true, false} {
+		for _, p := range e.routePolicies {
+			isIt := func(t cluster.PolicyTarget) bool {
+				return p.Namespace == r.Namespace && t.Group == "gateway.networking.k8s.io" && t.Kind == r.Kind.String() &&
+					t.Name == r.Name && (ofRule && t.Section != "" && t.Section == rule.Name || !ofRule && t.Section == "")
+			}
+			if best == nil && slices.ContainsFunc(p.Targets, isIt) {
+				best = p
+			}
+		}
+	}
+	if best == nil || streams(r) != "" {
+		return "", true
+	}
+	users := 0
+	if best.Passwords != nil {
+		for _, s := range e.secrets {
+			if s.Key != (cluster.Key{Namespace: best.Namespace, Name: best.Passwords.Secret.Name}) {
+				continue
+			}
+			if best.Passwords.Map {
+				users = strings.Count(string(s.Data["u1"]), "{SHA}") + strings.Count(string(s.Data["u2"]), "{SHA}")
+			} else {
+				users = strings.Count(string(s.Data["auth"]), "{SHA}")
+			}
+		}
+		if users == 0 {
+			return "", false
+		}
+	}
+	rates := 0
+	for _, l := range best.Limits {
+		rates += int(l.Requests)
+	}
+	return demandText(best.Allow, rates, best.Concurrent != nil, best.MaxBody, users), best.Invalid == ""
+}
+
+// demandText returns what is demanded of requests, empty for nothing.
+func demandText(allow []netip.Prefix, rates int, concurrent bool, body int64, users int) string {
+	if len(allow) == 0 && rates == 0 && !concurrent && body == 0 && users == 0 {
+		return ""
+	}
+	return fmt.Sprint(" demands ", allow, rates, concurrent, body, users)
 }
 
 // streams returns the protocol over which a route passes on whatever comes; empty if it does not.
@@ -965,6 +1025,16 @@ func describe(rule *table.Rule) string {
 			protocol += fmt.Sprintf("+%s,%d", by.ServerName, len(by.Authorities))
 		}
 		fmt.Fprintf(made, " %s/%s:%d%s*%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port, protocol, b.Weight)
+	}
+	if g := rule.Guard; g != nil {
+		rates, users := 0, 0
+		for _, l := range g.Limits {
+			rates += int(l.Requests)
+		}
+		if g.BasicAuth != nil {
+			users = len(g.BasicAuth.Users)
+		}
+		made.WriteString(demandText(g.Allow, rates, g.Concurrent != nil, g.MaxBody, users))
 	}
 	return made.String()
 }

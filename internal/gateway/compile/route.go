@@ -51,6 +51,7 @@ func (c *Compiler) putRoutes(v *cluster.View, d *dirty) {
 		}
 		d.verdicts[ref] = struct{}{}
 		d.attached(was[ref], c.routes[ref])
+		d.insertRoutePolicies(v, ref)
 		if v.Len(cluster.KindBackendTLSPolicy) > 0 {
 			d.insertBackends(was[ref])
 			d.insertBackends(c.routes[ref])

@@ -33,7 +33,7 @@ type dropped struct {
 
 // compileRules compiles the rules of a route.
 func (c *Config) compileRules(v *cluster.View, r *cluster.Route) *rules {
-	made := new(rules)
+	made, guards := new(rules), newGuards(v, r)
 	for i := range r.Spec.Rules {
 		rule := &table.Rule{Object: r.Ref().String(), Index: i, Name: r.Spec.Rules[i].Name}
 		ruler := ruler{cfg: c, view: v, route: r, rules: made}
@@ -42,6 +42,8 @@ func (c *Config) compileRules(v *cluster.View, r *cluster.Route) *rules {
 			made.dropped = append(made.dropped, dropped{i, refusal.reason, refusal.Error()})
 			continue
 		}
+		demand := guards.of(rule.Name)
+		demand.apply(rule)
 		made.routes = append(made.routes, routes...)
 	}
 	return made

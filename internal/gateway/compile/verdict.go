@@ -18,7 +18,9 @@ type Verdicts struct {
 	Routes    map[cluster.Ref][]ParentVerdict
 	Ingresses map[cluster.Key]IngressVerdict
 	Policies  map[cluster.Key][]ParentVerdict // of BackendTLSPolicies
-	Shadows   []Shadow                        // in order
+	// RoutePolicies are their ancestors, see Compiler.RoutePolicy.
+	RoutePolicies map[cluster.Key][]ParentVerdict
+	Shadows       []Shadow // in order
 }
 
 // ClassVerdict is what is said of a GatewayClass of ours.
@@ -136,7 +138,7 @@ func (c *Compiler) Verdicts() *Verdicts {
 		Classes: c.gateways.classes, Gateways: make(map[cluster.Key]*GatewayVerdict),
 		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Ref][]ParentVerdict),
 		Ingresses: make(map[cluster.Key]IngressVerdict),
-		Policies:  make(map[cluster.Key][]ParentVerdict),
+		Policies:  make(map[cluster.Key][]ParentVerdict), RoutePolicies: make(map[cluster.Key][]ParentVerdict),
 	}
 	for ref := range c.gateways.holders {
 		of := made.Gateways
@@ -150,6 +152,9 @@ func (c *Compiler) Verdicts() *Verdicts {
 	}
 	for key, p := range c.policies {
 		made.Policies[key] = p.verdicts
+	}
+	for key, p := range c.routePolicies {
+		made.RoutePolicies[key] = p.verdicts
 	}
 	for key := range c.ingresses {
 		made.Ingresses[key], _ = c.Ingress(key)

@@ -80,7 +80,9 @@ func (w *world) change(tx *cluster.Tx) {
 
 // object makes an object of a random kind, of those more often that there are more of.
 func (w *world) object() cluster.Object {
-	switch w.IntN(33) {
+	switch w.IntN(36) {
+	case 33, 34, 35:
+		return w.routePolicy()
 	case 30, 31:
 		return w.policy()
 	case 32:
@@ -141,6 +143,38 @@ func (w *world) policy() *cluster.BackendTLSPolicy {
 		p.Authorities = append(p.Authorities, cluster.ObjectRef{
 			Kind: w.of("ConfigMap", "ConfigMap", "Secret"), Namespace: p.Namespace, Name: w.of("c1", "c2"),
 		})
+	}
+	return p
+}
+
+// routePolicy is one of a route or of a rule, of which some demand what is not there.
+func (w *world) routePolicy() *cluster.RoutePolicy {
+	p := &cluster.RoutePolicy{Key: w.key("p1", "p2", "p3"), Meta: w.meta(), Invalid: w.of("", "", "", "", "", "x")}
+	for range 1 + w.IntN(3) {
+		p.Targets = append(p.Targets, cluster.PolicyTarget{
+			ObjectRef: cluster.ObjectRef{
+				Group: gatewayGroup, Kind: w.of("HTTPRoute", "HTTPRoute", "HTTPRoute", "GRPCRoute", "TCPRoute"),
+				Namespace: p.Namespace, Name: w.of("r1", "r2", "r3", "r4", "r5", "r6"),
+			},
+			Section: w.of("", "", "n", "m"),
+		})
+	}
+	if w.one(2) {
+		p.Allow = []netip.Prefix{netip.MustParsePrefix(w.of("192.0.2.0/24", "2001:db8::/32"))}
+	}
+	for range w.IntN(3) {
+		p.Limits = append(p.Limits, cluster.RequestLimit{Requests: 1 + uint32(w.IntN(3)), Per: time.Second})
+	}
+	if w.one(4) {
+		p.Concurrent = &cluster.ConcurrencyLimit{Max: 1 + uint32(w.IntN(3))}
+	}
+	if w.one(4) {
+		p.MaxBody = 1 + int64(w.IntN(3))
+	}
+	if w.one(3) {
+		p.Passwords = &cluster.Passwords{
+			Secret: cluster.ObjectRef{Kind: "Secret", Namespace: p.Namespace, Name: w.of("c1", "c2")}, Map: w.one(4),
+		}
 	}
 	return p
 }
@@ -366,7 +400,13 @@ func (w *world) secret() *cluster.Secret {
 	s := &cluster.Secret{Key: w.key("c1", "c2"), Type: "kubernetes.io/tls"}
 	all := certificatesOf()
 	s.Data = all[w.IntN(len(all))]
-	switch w.IntN(6) {
+	switch w.IntN(8) {
+	case 6, 7:
+		const user = "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g="
+		s.Type, s.Data = "Opaque", []map[string]cluster.Confidential{
+			{"auth": []byte("a:" + user)}, {"auth": []byte("a:" + user + "\nb:" + user + "\nc:none\n")}, {"auth": []byte("a:b")},
+			{"u1": []byte(user), "u2": []byte("none")},
+		}[w.IntN(4)]
 	case 0:
 		s.Data = map[string]cluster.Confidential{"tls.crt": s.Data["tls.crt"], "tls.key": all[w.IntN(len(all))]["tls.key"]}
 	case 1:

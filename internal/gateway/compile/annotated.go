@@ -157,12 +157,29 @@ func (a *annotated) check(rule, path int) error {
 	return err
 }
 
-// decorate adds what the annotations say to the rule of a path.
-func (a *annotated) decorate(rule *table.Rule, n, path int) {
+// decoratePath adds what the annotations say to the rule of a path.
+func (a *annotated) decoratePath(rule *table.Rule, n, path int) {
 	if a == nil {
 		return
 	}
 	a.rules[[2]int{n, path}] = rule
+	a.decorate(rule, a.location(n, path))
+}
+
+// decorateRest adds it to the rule of a default backend. Without rules it neither redirects nor rewrites paths, as in
+// ingress-nginx.
+func (a *annotated) decorateRest(rule *table.Rule) {
+	if a == nil {
+		return
+	}
+	a.decorate(rule, &annotation.Location{Of: a.Ingress, Text: "/", Type: cluster.PathPrefix})
+	if len(a.Spec.Rules) == 0 {
+		rule.Redirect, rule.Rewrite = nil, nil
+	}
+}
+
+// decorate adds what the annotations say to the rule of a location.
+func (a *annotated) decorate(rule *table.Rule, l *annotation.Location) {
 	s := a.Settings
 	if s.Denied != "" {
 		rule.Status, rule.Reason = http.StatusServiceUnavailable, table.Reason(s.Denied)
@@ -191,7 +208,6 @@ func (a *annotated) decorate(rule *table.Rule, n, path int) {
 	if s.Prefix != "" {
 		rule.Actions.Request = &table.HeaderChange{Set: []table.Field{{Name: "X-Forwarded-Prefix", Value: s.Prefix}}}
 	}
-	l := a.location(n, path)
 	if target := l.Target(); target != "" || s.Host != "" {
 		rule.Rewrite = &table.Rewrite{Host: s.Host}
 		if e, err := l.RewriteExpression(); target != "" && err == nil {

@@ -32,6 +32,17 @@ func annotatedIngress(name string, annotations map[string]string, paths ...strin
 	}
 }
 
+// withDefault adds a default backend, and withoutRules takes the rules away.
+func withDefault(f *cluster.Frontend) *cluster.Frontend {
+	f.Ingress.Default = &cluster.IngressBackend{Backend: cluster.Backend{Service: f.Name, Number: 80}}
+	return f
+}
+
+func withoutRules(f *cluster.Frontend) *cluster.Frontend {
+	f.Ingress.Rules = nil
+	return f
+}
+
 // outcome is what becomes of a request for a path, in a line.
 func outcome(t *table.Table, host, path string, header map[string][]string) string {
 	_, route := t.Port(table.Socket{Port: 80}).Find(host, &table.Request{Method: "GET", Path: path, Header: header})
@@ -158,6 +169,22 @@ func TestAnnotated(t *testing.T) {
 			of: []*cluster.Frontend{
 				annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", annotations{"whitelist-source-range": "x"}, "/b", prefix),
 			}, path: "/", want: "a*1",
+		},
+		"a default backend is restricted": {
+			of:   []*cluster.Frontend{withDefault(annotatedIngress("a", annotations{"whitelist-source-range": "x"}, "/b", prefix))},
+			path: "/", want: "503",
+		},
+		"a default backend without a host is restricted": {
+			of:   []*cluster.Frontend{withDefault(annotatedIngress("a", annotations{"whitelist-source-range": "x"}, "/b", prefix))},
+			host: "other.test", path: "/", want: "503",
+		},
+		"a default backend without rules is restricted": {
+			of:   []*cluster.Frontend{withoutRules(withDefault(annotatedIngress("a", annotations{"whitelist-source-range": "x"})))},
+			path: "/", want: "503",
+		},
+		"a default backend without rules never redirects": {
+			of:   []*cluster.Frontend{withoutRules(withDefault(annotatedIngress("a", annotations{"permanent-redirect": "https://y.test/"})))},
+			path: "/", want: "a*1",
 		},
 		"a Secret that is not there closes": {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"auth-type": "basic", "auth-secret": "users"}, "/", prefix)},

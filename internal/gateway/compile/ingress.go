@@ -104,13 +104,14 @@ func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
 			}
 			to := made.rule(v, f, &path.Backend)
 			to.Index, to.Name = n, fmt.Sprintf("rules[%d].paths[%d]", n, m)
-			made.annotated.decorate(to, n, m)
+			made.annotated.decoratePath(to, n, m)
 			made.routes[rule.Host] = append(made.routes[rule.Host], table.Route{Match: match, Rule: to})
 		}
 	}
 	if spec.Default != nil {
 		made.rest = made.rule(v, f, spec.Default)
 		made.rest.Name = "defaultBackend"
+		made.annotated.decorateRest(made.rest)
 	}
 	return made
 }

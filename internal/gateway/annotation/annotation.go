@@ -170,10 +170,10 @@ type Affinity struct {
 	ChangeOnFailure bool
 }
 
-// Retry is proxy-next-upstream-*. Zero fields are not set; On is nil if proxy-next-upstream is not set.
+// Retry is proxy-next-upstream-*. Fields that are nil are not set; 0 Tries are any number, and a Timeout of 0 is none.
 type Retry struct {
 	On      []string
-	Tries   int
+	Tries   *int
 	Timeout time.Duration
 }
 

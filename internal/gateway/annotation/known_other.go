@@ -4,7 +4,8 @@ import "time"
 
 func backends() []Known {
 	const none = "there is no limit for it here"
-	const retries = "requests that no endpoint answered go to another one, three at most, if they can be sent again"
+	const retries = "requests without a response go to another endpoint, three at most, if they were not sent, or have " +
+		"no body and are neither POST nor PATCH"
 	return []Known{
 		{Name: "backend-protocol", Effect: Used, Outcome: Done,
 			Routes: "HTTPS: a BackendTLSPolicy; GRPC: a GRPCRoute, and the appProtocol kubernetes.io/h2c of the " +
@@ -19,11 +20,13 @@ func backends() []Known {
 			read:   seconds(func(s *Settings, d time.Duration) { s.ReadTimeout = d })},
 		{Name: "proxy-send-timeout", Effect: Ignored, Text: none, Outcome: Differs, Routes: "as proxy-read-timeout",
 			read: seconds(func(s *Settings, d time.Duration) { s.SendTimeout = d })},
-		{Name: "proxy-next-upstream", Effect: Used, Text: "also " + retries, Outcome: Differs, Routes: retries,
+		{Name: "proxy-next-upstream", Effect: Used,
+			Text:    "error, timeout and invalid_header are the same; bodies of more than 64 KiB are sent once",
+			Outcome: Differs, Routes: retries + "; never after a response",
 			read: readNext},
-		{Name: "proxy-next-upstream-tries", Effect: Used, Outcome: Differs, Routes: retries,
-			read: number(0, func(s *Settings, n int) { s.Retry.Tries = n })},
-		{Name: "proxy-next-upstream-timeout", Effect: Ignored, Text: none, Outcome: Differs, Routes: none,
+		{Name: "proxy-next-upstream-tries", Effect: Used, Text: "11 at most", Outcome: Differs, Routes: retries,
+			read: number(0, func(s *Settings, n int) { s.Retry.Tries = &n })},
+		{Name: "proxy-next-upstream-timeout", Effect: Used, Outcome: Differs, Routes: none,
 			read: seconds(func(s *Settings, d time.Duration) { s.Retry.Timeout = d })},
 		{Name: "service-upstream", Effect: Ignored, Text: "requests go to endpoints, with the same responses",
 			Outcome: Done,

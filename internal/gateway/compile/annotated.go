@@ -40,6 +40,9 @@ func (i *ingress) annotate(v *cluster.View, f *cluster.Frontend) {
 			i.problem(one.Name, one.Text)
 		}
 	}
+	if tries := settings.Retry.Tries; tries != nil && (*tries == 0 || *tries > maxRetries+1) {
+		i.problem("proxy-next-upstream-tries", fmt.Sprintf("%d are made at most", maxRetries+1))
+	}
 	if settings.AnyOf {
 		i.problem("satisfy", "all that is demanded of requests holds")
 	}
@@ -217,19 +220,32 @@ func (a *annotated) decorate(rule *table.Rule, l *annotation.Location) {
 	rule.Retry, rule.Persistence = a.retry(), a.persistence(rule, l)
 }
 
-// retry compiles proxy-next-upstream. Without codes the gateway does as it does anyway.
+// retry compiles proxy-next-upstream-*; nil if none is set. The conditions for requests without a response are one.
 func (a *annotated) retry() *table.Retry {
-	made := &table.Retry{Attempts: 2}
-	if tries := a.Settings.Retry.Tries; tries > 0 {
-		made.Attempts = min(tries-1, maxRetries)
+	from := &a.Settings.Retry
+	on := from.On
+	switch {
+	case from.On == nil && from.Tries == nil && from.Timeout == 0:
+		return nil
+	case slices.Contains(on, "off"):
+		return &table.Retry{CodesOnly: true, Idempotent: true}
+	case on == nil:
+		on = []string{"error", "timeout"} // the default of ingress-nginx
 	}
-	for _, on := range a.Settings.Retry.On {
-		if code, err := strconv.Atoi(strings.TrimPrefix(on, "http_")); err == nil {
+	has := func(word string) bool { return slices.Contains(on, word) }
+	made := &table.Retry{
+		CodesOnly:  !has("error") && !has("timeout") && !has("invalid_header"),
+		Idempotent: !has("non_idempotent"), Attempts: defaultRetries, Within: from.Timeout,
+	}
+	for _, word := range on {
+		if code, err := strconv.Atoi(strings.TrimPrefix(word, "http_")); err == nil {
 			made.Codes = append(made.Codes, code)
 		}
 	}
-	if made.Codes == nil {
-		return nil
+	if tries := from.Tries; tries != nil {
+		if made.Attempts = min(*tries-1, maxRetries); *tries == 0 { // any number
+			made.Attempts = maxRetries
+		}
 	}
 	return made
 }

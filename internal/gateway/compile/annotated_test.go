@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/annotation"
@@ -267,5 +270,50 @@ func TestClosedHost(t *testing.T) {
 		if verdict, _ := c.Ingress(of.Key); !slices.Equal(verdict.Problems, step.want) {
 			t.Errorf("Ingress(a/a): problems %v, want %v", verdict.Problems, step.want)
 		}
+	}
+}
+
+// TestAnnotatedRetry: requests are sent again as nginx does.
+func TestAnnotatedRetry(t *testing.T) {
+	t.Parallel()
+	type annotations = map[string]string
+	for claim, test := range map[string]struct {
+		of   annotations
+		want *table.Retry
+	}{
+		"without annotations as the gateway does": {nil, nil},
+		"off": {annotations{"proxy-next-upstream": "off"}, &table.Retry{CodesOnly: true, Idempotent: true}},
+		"off, whatever else": {
+			annotations{"proxy-next-upstream": "error off http_502"}, &table.Retry{CodesOnly: true, Idempotent: true},
+		},
+		"a code alone": {
+			annotations{"proxy-next-upstream": "http_502"},
+			&table.Retry{Codes: []int{502}, CodesOnly: true, Idempotent: true, Attempts: 2},
+		},
+		"methods that are not idempotent": {
+			annotations{"proxy-next-upstream": "error http_503 non_idempotent"}, &table.Retry{Codes: []int{503}, Attempts: 2},
+		},
+		"one try": {annotations{"proxy-next-upstream-tries": "1"}, &table.Retry{Idempotent: true}},
+		"more tries, of the conditions by default": {
+			annotations{"proxy-next-upstream-tries": "5"}, &table.Retry{Idempotent: true, Attempts: 4},
+		},
+		"any number of tries": {
+			annotations{"proxy-next-upstream-tries": "0"}, &table.Retry{Idempotent: true, Attempts: maxRetries},
+		},
+		"a time": {
+			annotations{"proxy-next-upstream-timeout": "10"},
+			&table.Retry{Idempotent: true, Attempts: 2, Within: 10 * time.Second},
+		},
+		"no time": {annotations{"proxy-next-upstream-timeout": "0"}, nil},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			f := annotatedIngress("a", test.of, "/", "Prefix")
+			settings, _ := annotation.Parse(f.Ingress.Annotations)
+			a := &annotated{Ingress: &annotation.Ingress{Key: f.Key, Spec: f.Ingress, Settings: settings}}
+			if diff := cmp.Diff(test.want, a.retry()); diff != "" {
+				t.Errorf("retry of %v (-want +got):\n%s", test.of, diff)
+			}
+		})
 	}
 }

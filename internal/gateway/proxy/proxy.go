@@ -379,7 +379,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, x *exchange) {
 		p.fail(w, r, x, err)
 		return
 	}
-	if x.Rule.Retry != nil {
+	if x.Rule.Retry != nil && x.Rule.Retry.Attempts > 0 {
 		if _, err := p.hold(r, x, maxHeld); err != nil {
 			p.fail(w, r, x, err)
 			return

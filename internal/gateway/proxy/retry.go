@@ -3,7 +3,9 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 
@@ -40,7 +42,7 @@ func (p *Proxy) attemptAgain(
 			pool.Report(e, err == nil)
 		}
 		wait := x.backoff()
-		if !x.again(out, res, at) || !x.hasTime(wait) {
+		if at == requests || !x.again(out, res, err) || !x.hasTime(wait) {
 			if err != nil {
 				e.Done()
 				return nil, nil, err
@@ -64,15 +66,28 @@ func (p *Proxy) attemptAgain(
 }
 
 // again reports whether a request is to be sent again after an attempt: a response, or a failure.
-func (x *exchange) again(out *upstream.Request, res *upstream.Response, at cause) bool {
+func (x *exchange) again(out *upstream.Request, res *upstream.Response, err error) bool {
 	retry := x.Rule.Retry
 	switch {
-	case x.Attempts > retry.Attempts, at == requests:
+	case x.Attempts > retry.Attempts:
 		return false
-	case res != nil && !slices.Contains(retry.Codes, res.Status):
+	case err != nil && retry.CodesOnly:
+		return false
+	case err == nil && !slices.Contains(retry.Codes, res.Status):
+		return false
+	case retry.Idempotent && slices.Contains(nonIdempotent, out.Method) && !unsent(err):
 		return false
 	}
 	return out.Body == nil || len(x.content) > 0
+}
+
+// nonIdempotent are the methods of which the effect of two requests may be another one than that of one.
+var nonIdempotent = []string{http.MethodPost, http.MethodPatch, "LOCK"}
+
+// unsent reports whether a request failed before anything of it was sent.
+func unsent(err error) bool {
+	failed, ok := errors.AsType[*upstream.Error](err)
+	return ok && (failed.Failure == upstream.Unsent || failed.Failure == upstream.Exhausted)
 }
 
 // backoff returns how long to wait before the next attempt: twice as long each time up to ten times what the rule says,
@@ -89,7 +104,9 @@ func (x *exchange) backoff() time.Duration {
 
 // hasTime reports whether there is time for another attempt after a wait.
 func (x *exchange) hasTime(wait time.Duration) bool {
-	return x.Rule.Request <= 0 || time.Since(x.Began)+wait < x.Rule.Request
+	at := time.Since(x.Began) + wait
+	within := x.Rule.Retry.Within
+	return (x.Rule.Request <= 0 || at < x.Rule.Request) && (within <= 0 || at < within)
 }
 
 // pause waits, and reports whether the request goes on.

@@ -53,6 +53,10 @@ func TestRetry(t *testing.T) {
 		"a POST with a body":            {table.Retry{Codes: []int{503}, Attempts: 1}, 1, 503, "POST", "text", 200, 2},
 		"a body of many packets":        {table.Retry{Codes: []int{503}, Attempts: 2}, 2, 503, "POST", strings.Repeat("x", 60_000), 200, 3},
 		"a body that is too long":       {table.Retry{Codes: []int{503}, Attempts: 1}, 9, 503, "POST", strings.Repeat("x", large), 503, 1},
+		"a POST, of idempotent ones":    {table.Retry{Codes: []int{503}, Attempts: 1, Idempotent: true}, 1, 503, "POST", "text", 503, 1},
+		"a PUT, of idempotent ones":     {table.Retry{Codes: []int{503}, Attempts: 1, Idempotent: true}, 1, 503, "PUT", "text", 200, 2},
+		"never":                         {table.Retry{Codes: []int{503}}, 1, 503, "GET", "", 503, 1},
+		"no time for another":           {table.Retry{Codes: []int{503}, Attempts: 1, Within: time.Nanosecond}, 1, 503, "GET", "", 503, 1},
 		"after a while, longer by time": {table.Retry{Codes: []int{503}, Attempts: 2, Backoff: 5 * time.Millisecond}, 2, 503, "GET", "", 200, 3},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -115,6 +119,41 @@ func TestRetryOthers(t *testing.T) {
 				res, _ := g.ask("POST", "/", "text")
 				if res.StatusCode != test.status || g.last().Reason != test.reason {
 					t.Errorf("POST / = %d, %q, want %d, %q", res.StatusCode, g.last().Reason, test.status, test.reason)
+				}
+			}
+		})
+	}
+}
+
+// TestRetryFailures asks first for an endpoint that gives no response.
+func TestRetryFailures(t *testing.T) {
+	t.Parallel()
+	broken := endpoint(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	unreachable := netip.MustParseAddrPort("127.0.0.1:1")
+	good := endpoint(t, echo)
+	for claim, test := range map[string]struct {
+		retry  table.Retry
+		first  netip.AddrPort
+		method string
+		again  bool
+	}{
+		"a GET":                           {table.Retry{Attempts: 1, Idempotent: true}, broken, "GET", true},
+		"a POST that was sent":            {table.Retry{Attempts: 1, Idempotent: true}, broken, "POST", false},
+		"a POST that was not":             {table.Retry{Attempts: 1, Idempotent: true}, unreachable, "POST", true},
+		"no failure, if codes only count": {table.Retry{Attempts: 1, CodesOnly: true}, unreachable, "GET", false},
+		"none":                            {table.Retry{}, unreachable, "GET", false},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			failed := false
+			for !failed { // which endpoint is first is chosen at random
+				g := newGateway(t, nil)
+				g.web(test.first, good)
+				g.serve(retrying(test.retry))
+				res, _ := g.ask(test.method, "/", "")
+				failed = g.last().Attempts > 1 || res.StatusCode != http.StatusOK
+				if failed && (res.StatusCode == http.StatusOK) != test.again {
+					t.Errorf("%s / with %+v = %d after %d attempts", test.method, test.retry, res.StatusCode, g.last().Attempts)
 				}
 			}
 		})

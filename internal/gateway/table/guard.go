@@ -118,8 +118,14 @@ type SignIn struct {
 // requests.
 type Retry struct {
 	Codes []int
-	// Attempts is how often it is sent again at most.
+	// CodesOnly: it is not if there was no response.
+	CodesOnly bool
+	// Idempotent: a POST, PATCH or LOCK that an endpoint may have got is not sent again (nginx, "proxy_next_upstream").
+	Idempotent bool
+	// Attempts is how often it is sent again at most; 0 is never.
 	Attempts int
+	// Within is how long after its beginning a request may be sent again; 0 is without an end.
+	Within time.Duration
 	// Backoff is the shortest time between two attempts. It grows with each; 0 is none.
 	Backoff time.Duration
 }

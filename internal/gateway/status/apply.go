@@ -34,7 +34,17 @@ func (w *wanted) apply(o cluster.Object, controller string, now time.Time) clust
 	case *cluster.Route:
 		return w.toRoute(o, controller, at)
 	case *cluster.BackendTLSPolicy:
-		return w.toPolicy(o, controller, at)
+		if made := w.mergeAncestors(o.Ancestors, o.Meta, controller, at); made != nil {
+			policy := *o
+			policy.Ancestors = *made
+			return &policy
+		}
+	case *cluster.RoutePolicy:
+		if made := w.mergeAncestors(o.Ancestors, o.Meta, controller, at); made != nil {
+			policy := *o
+			policy.Ancestors = *made
+			return &policy
+		}
 	case *cluster.Frontend:
 		if o.Gateway != nil {
 			return w.toGateway(o, at)
@@ -107,15 +117,16 @@ func (w *wanted) toRoute(o *cluster.Route, controller string, now int64) cluster
 	return &route
 }
 
-func (w *wanted) toPolicy(o *cluster.BackendTLSPolicy, controller string, now int64) cluster.Object {
-	made := w.mergeParents(o.Ancestors, controller, now)
+// mergeAncestors returns the ancestors of a policy's status as they are to be; nil if they stay.
+func (w *wanted) mergeAncestors(
+	was []cluster.ParentStatus, of cluster.Meta, controller string, now int64,
+) *[]cluster.ParentStatus {
+	made := w.mergeParents(was, controller, now)
 	made = made[:min(len(made), maxAncestors)]
-	if o.Generation != w.generation || slices.EqualFunc(o.Ancestors, made, sameParent) {
+	if of.Generation != w.generation || slices.EqualFunc(was, made, sameParent) {
 		return nil
 	}
-	policy := *o
-	policy.Ancestors = made
-	return &policy
+	return &made
 }
 
 // mergeParents returns the entries of a status with those of a controller as they are to be. Those of its entries that

@@ -16,7 +16,7 @@ type subject struct {
 	object  cluster.Object
 	class   *compile.ClassVerdict
 	gateway *compile.GatewayVerdict // or ListenerSet
-	parents []compile.ParentVerdict // or Gateways that are the ancestors of a BackendTLSPolicy
+	parents []compile.ParentVerdict // or the ancestors of a policy
 	ingress *compile.IngressVerdict
 }
 
@@ -83,6 +83,8 @@ func (a *surroundings) judge(s *subject) *wanted {
 			return &wanted{ref: s.ref, generation: o.Spec.Generation, parents: s.parents}
 		}
 	case *cluster.BackendTLSPolicy:
+		return &wanted{ref: s.ref, generation: o.Generation, parents: s.parents}
+	case *cluster.RoutePolicy:
 		return &wanted{ref: s.ref, generation: o.Generation, parents: s.parents}
 	case *cluster.Frontend:
 		switch {

@@ -88,7 +88,7 @@ func Results() []Result { return []Result{Written, Unneeded, Failed} }
 func Kinds() []cluster.Kind {
 	return append([]cluster.Kind{
 		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindIngress,
-		cluster.KindBackendTLSPolicy,
+		cluster.KindBackendTLSPolicy, cluster.KindRoutePolicy,
 	}, cluster.RouteKinds()...)
 }
 
@@ -144,6 +144,8 @@ func (r *Reporter) Look(v *cluster.View, c *compile.Compiler, changed map[cluste
 			s.parents = c.Route(ref)
 		case cluster.KindBackendTLSPolicy:
 			s.parents = c.Policy(ref.Key)
+		case cluster.KindRoutePolicy:
+			s.parents = c.RoutePolicy(ref.Key)
 		case cluster.KindIngress:
 			if verdict, ok := c.Ingress(ref.Key); ok {
 				s.ingress = &verdict
@@ -179,9 +181,9 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 	}
 }
 
-// isAround reports whether statuses of a kind depend on surroundings: those of routes and of BackendTLSPolicies do not.
+// isAround reports whether statuses of a kind depend on surroundings: those of routes and policies do not.
 func isAround(k cluster.Kind) bool {
-	return k != cluster.KindBackendTLSPolicy && !slices.Contains(cluster.RouteKinds(), k)
+	return k != cluster.KindBackendTLSPolicy && k != cluster.KindRoutePolicy && !slices.Contains(cluster.RouteKinds(), k)
 }
 
 func sameError(a, b error) bool { return a.Error() == b.Error() }

@@ -494,7 +494,9 @@ func (w *world) of(all ...string) string { return all[w.IntN(len(all))] }
 func (w *world) change(p *process) {
 	w.generation++
 	port := func(name string) string { return name + w.of(":80", ":80", ":81") }
-	switch w.IntN(10) {
+	switch w.IntN(11) {
+	case 10:
+		p.server.put(policy(w.of("p", "q"), w.generation, w.of("r", "s"), w.of("r", "none")))
 	case 0:
 		p.server.put(gateway(w.of("g", "h"), w.of("ours", "ours", "other"), w.generation, port("x"), port("y")))
 	case 1, 2:
@@ -520,7 +522,7 @@ func (w *world) change(p *process) {
 		w.bundle = Bundle{Versions: map[string]string{"gateways": w.of("v1.6.3", "v1.5.0")}}
 		p.bundles <- w.bundle
 	case 8:
-		p.server.delete(of(cluster.Kind(w.IntN(len(cluster.Kinds()))), w.of("g", "r", "i", "set")))
+		p.server.delete(of(cluster.Kind(w.IntN(len(cluster.Kinds()))), w.of("g", "r", "i", "set", "p")))
 	case 9: // another controller's entry, and a condition of somebody else
 		r := get[*cluster.Route](p.server, of(cluster.KindHTTPRoute, "r"))
 		if r == nil {

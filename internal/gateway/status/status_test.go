@@ -101,6 +101,22 @@ func TestStatuses(t *testing.T) {
 				"h of portolan.dev/gateway: Accepted=True Accepted 4, ResolvedRefs=True ResolvedRefs 4",
 			},
 		},
+		"a RoutePolicy of two routes, and of one that does not exist": {
+			[]cluster.Object{
+				gateway("g", "ours", 3, "http:80"), gateway("h", "ours", 1, "http:81"),
+				route("a", "r", 4, "g"), route("a", "s", 4, "h"), policy("p", 7, "r", "none", "s"),
+			},
+			of(cluster.KindRoutePolicy, "p"),
+			[]string{
+				"Gateway g of portolan.dev/gateway: Accepted=True Accepted 7",
+				"Gateway h of portolan.dev/gateway: Accepted=True Accepted 7",
+				"HTTPRoute none of portolan.dev/gateway: Accepted=False TargetNotFound 7",
+			},
+		},
+		"a RoutePolicy of a route of another class": {
+			[]cluster.Object{gateway("o", "other", 1, "http:80"), route("a", "r", 4, "o"), policy("p", 7, "r")},
+			of(cluster.KindRoutePolicy, "p"), nil,
+		},
 		"an Ingress": {[]cluster.Object{ingress("i", "s")}, of(cluster.KindIngress, "i"), []string{"[{192.0.2.1 }]"}},
 		"an Ingress, and two classes are the default": {
 			[]cluster.Object{ingress("i", "s"), &cluster.IngressClass{Name: "more", Default: true}},

@@ -274,6 +274,17 @@ func route(namespace, name string, generation int64, gateways ...string) *cluste
 	return &cluster.Route{Kind: cluster.KindHTTPRoute, Key: cluster.Key{Namespace: namespace, Name: name}, Spec: spec}
 }
 
+// policy returns a RoutePolicy of HTTPRoutes.
+func policy(name string, generation int64, routes ...string) *cluster.RoutePolicy {
+	p := &cluster.RoutePolicy{Key: cluster.Key{Namespace: "a", Name: name}, Meta: cluster.Meta{Generation: generation}}
+	for _, r := range routes {
+		p.Targets = append(p.Targets, cluster.PolicyTarget{ObjectRef: cluster.ObjectRef{
+			Group: "gateway.networking.k8s.io", Kind: "HTTPRoute", Namespace: "a", Name: r,
+		}})
+	}
+	return p
+}
+
 // ingress returns an Ingress with a backend.
 func ingress(name, service string) *cluster.Frontend {
 	return &cluster.Frontend{Kind: cluster.KindIngress, Key: cluster.Key{Namespace: "a", Name: name}, Ingress: &cluster.IngressSpec{
@@ -313,6 +324,10 @@ func said(o cluster.Object) (lines []string) {
 	case *cluster.Route:
 		for _, s := range o.Spec.Statuses {
 			lines = append(lines, fmt.Sprintf("%s of %s: %s", s.Parent.Name, s.Controller, text(s.Conditions)))
+		}
+	case *cluster.RoutePolicy:
+		for _, s := range o.Ancestors {
+			lines = append(lines, fmt.Sprintf("%s %s of %s: %s", s.Parent.Kind, s.Parent.Name, s.Controller, text(s.Conditions)))
 		}
 	case *cluster.Frontend:
 		if o.Ingress != nil {

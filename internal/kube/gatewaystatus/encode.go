@@ -30,7 +30,10 @@ func (w *Writer) fields(was object.API, text []byte, is cluster.Object) (map[str
 		parents, err := w.parents(was, text, o.Spec)
 		return map[string]any{"parents": parents}, err
 	case *cluster.BackendTLSPolicy:
-		ancestors, err := w.ancestors(text, o)
+		ancestors, err := w.ancestors(text, o.Ancestors)
+		return map[string]any{"ancestors": ancestors}, err
+	case *cluster.RoutePolicy:
+		ancestors, err := w.ancestors(text, o.Ancestors)
 		return map[string]any{"ancestors": ancestors}, err
 	case *cluster.Frontend:
 		if o.Ingress != nil {
@@ -149,9 +152,8 @@ func parentsOf(route object.API) (refs []gatewayv1.ParentReference, statuses []g
 	return nil, nil, fmt.Errorf("%T is not a route", route)
 }
 
-// ancestors returns those of a policy's status: of other controllers as they are in the text, then ours, which are
-// Gateways.
-func (w *Writer) ancestors(text []byte, is *cluster.BackendTLSPolicy) ([]json.RawMessage, error) {
+// ancestors returns those of a policy's status: of other controllers as they are in the text, then ours.
+func (w *Writer) ancestors(text []byte, is []cluster.ParentStatus) ([]json.RawMessage, error) {
 	var raw struct {
 		Status struct {
 			Ancestors []json.RawMessage `json:"ancestors"`
@@ -170,8 +172,8 @@ func (w *Writer) ancestors(text []byte, is *cluster.BackendTLSPolicy) ([]json.Ra
 			made = append(made, entry)
 		}
 	}
-	for i := range is.Ancestors {
-		s := &is.Ancestors[i]
+	for i := range is {
+		s := &is[i]
 		if s.Controller != w.controller {
 			continue
 		}

@@ -83,7 +83,9 @@ func TestRoundTrip(t *testing.T) {
 				ParentRefs: []gatewayv1.ParentReference{{Name: "g"}, {Name: "g", SectionName: new(gatewayv1.SectionName("x"))}},
 			}},
 		},
-		ref(cluster.KindIngress, "i"): &networkingv1.Ingress{ObjectMeta: meta("i")},
+		ref(cluster.KindBackendTLSPolicy, "p"): &gatewayv1.BackendTLSPolicy{ObjectMeta: meta("p")},
+		ref(cluster.KindRoutePolicy, "p"):      &object.APIRoutePolicy{ObjectMeta: meta("p")},
+		ref(cluster.KindIngress, "i"):          &networkingv1.Ingress{ObjectMeta: meta("i")},
 	}
 	server := apitest.New(t)
 	w := gatewaystatus.New(controller, client(t, server.URL()))
@@ -149,6 +151,14 @@ func withStatus(o cluster.Object, full bool) cluster.Object {
 		}
 		made.Spec = &spec
 		return &made
+	case *cluster.BackendTLSPolicy:
+		made := *o
+		made.Ancestors = ancestors(full)
+		return &made
+	case *cluster.RoutePolicy:
+		made := *o
+		made.Ancestors = ancestors(full)
+		return &made
 	case *cluster.Frontend:
 		made := *o
 		made.Addresses, made.Targets = nil, nil
@@ -171,6 +181,21 @@ func withStatus(o cluster.Object, full bool) cluster.Object {
 		return &made
 	}
 	panic(fmt.Sprintf("%T", o))
+}
+
+// ancestors are those of the status of a policy, or none.
+func ancestors(full bool) []cluster.ParentStatus {
+	if !full {
+		return nil
+	}
+	return []cluster.ParentStatus{
+		{Controller: controller, Conditions: conditions, Parent: cluster.ParentRef{ObjectRef: cluster.ObjectRef{
+			Group: gatewayv1.GroupName, Kind: "Gateway", Namespace: "b", Name: "g",
+		}}},
+		{Controller: controller, Conditions: conditions, Parent: cluster.ParentRef{ObjectRef: cluster.ObjectRef{
+			Group: gatewayv1.GroupName, Kind: "HTTPRoute", Namespace: "a", Name: "none",
+		}}},
+	}
 }
 
 // accept returns a function for Update that has a route accepted by a controller at all its parents.

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ import (
 	"portolan.dev/portolan/internal/kube/events"
 	"portolan.dev/portolan/internal/kube/gatewaystatus"
 	"portolan.dev/portolan/internal/kube/source"
+	"portolan.dev/portolan/internal/kube/ticketkeys"
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
 	policyapp "portolan.dev/portolan/internal/policy/app"
@@ -177,7 +179,7 @@ func (a assembly) gateway() (*daemon.Config, error) {
 	return daemonCfg, nil
 }
 
-// addStatuses has the gateway write statuses, if it reads an API.
+// addStatuses has the gateway write statuses, and share keys, if it reads an API.
 func (a assembly) addStatuses(cfg *gatewayapp.Config) (err error) {
 	compiled, err := a.settings.Compile()
 	if err != nil || a.settings.Manifests != "" {
@@ -187,6 +189,9 @@ func (a assembly) addStatuses(cfg *gatewayapp.Config) (err error) {
 	cfg.Statuses = gatewaystatus.New(a.settings.Gateway.Controller, client)
 	cfg.Bundles = gatewaystatus.NewBundles(client, a.log).Follow
 	gateway := &compiled.Gateway
+	if gateway.TicketName != "" {
+		cfg.TicketKeys = ticketkeys.New(client, gateway.TicketNamespace, gateway.TicketName, time.Now, a.log).Run
+	}
 	cfg.Lead, err = gatewaystatus.Lead(client, gateway.LeaseNamespace, gateway.LeaseName, a.log)
 	return err
 }

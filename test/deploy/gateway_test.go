@@ -98,6 +98,7 @@ func TestGatewayRefused(t *testing.T) {
 		"statuses without addresses": {"gateway: {enabled: true, service: {type: NodePort}}", "gateway.config.publish"},
 		"a Service that is not read": {"{gateway: {enabled: true}, config: {kubernetes: {namespaces: [shop]}}}", "must have kube-system"},
 		"a Lease of one's own":       {"gateway: {enabled: true, config: {lease: a/b}}", "config"},
+		"keys of one's own":          {"gateway: {enabled: true, config: {tls: {ticketSecret: a/b}}}", "config"},
 		"a socket of one's own":      {"gateway: {enabled: true, config: {handover: /run/a}}", "config"},
 		"no port":                    {"gateway: {enabled: true, ports: []}", "ports"},
 		"no memory limit":            {"gateway: {enabled: true, resources: {limits: null}}", "resources"},
@@ -137,7 +138,8 @@ func TestGatewayChartIsKustomization(t *testing.T) {
 // TestGatewayKinds: nothing is rendered that nobody asked for.
 func TestGatewayKinds(t *testing.T) {
 	shared := []string{
-		"ClusterRole", "ClusterRoleBinding", "ConfigMap", "IngressClass", "Role", "RoleBinding", "Service", "ServiceAccount",
+		"ClusterRole", "ClusterRoleBinding", "ConfigMap", "IngressClass", "Role", "RoleBinding", "Secret", "Service",
+		"ServiceAccount",
 	}
 	clusterWide := []string{"ClusterRole", "ClusterRoleBinding", "IngressClass"}
 	check := func(name string, all objects, own ...string) {
@@ -273,6 +275,11 @@ func TestGatewayFits(t *testing.T) {
 			leases := as[rbacv1.Role](t, all, "Role")
 			if settings.LeaseNamespace != leases.Namespace || !slices.Equal([]string{settings.LeaseName}, leases.Rules[1].ResourceNames) {
 				t.Errorf("the Lease %s/%s, rights in %s: %v", settings.LeaseNamespace, settings.LeaseName, leases.Namespace, leases.Rules)
+			}
+			tickets := as[corev1.Secret](t, all, "Secret")
+			if settings.TicketNamespace != tickets.Namespace || settings.TicketName != tickets.Name ||
+				!slices.Equal([]string{tickets.Name}, leases.Rules[2].ResourceNames) {
+				t.Errorf("keys of tickets in %s/%s, rights for %v", settings.TicketNamespace, settings.TicketName, leases.Rules[2])
 			}
 			if class := as[networkingv1.IngressClass](t, all, "IngressClass"); class.Spec.Controller != settings.Compile.IngressController {
 				t.Errorf("the IngressClass has the controller %s, want %s", class.Spec.Controller, settings.Compile.IngressController)

@@ -56,6 +56,9 @@ type Config struct {
 	Statuses status.Writer
 	Lead     func(ctx context.Context, work func(context.Context) error) error
 	Bundles  func(ctx context.Context, set func(status.Bundle)) error
+	// TicketKeys follows the keys of session tickets that gateways share, that which encrypts first, until ctx is done;
+	// nil if they share none.
+	TicketKeys func(ctx context.Context, set func([][32]byte)) error
 }
 
 // Gateway serves requests for Ingresses and HTTPRoutes.
@@ -73,6 +76,7 @@ type Gateway struct {
 	log         *accesslog.Log
 	tracer      *tracing.Tracer // nil without a collector
 	sockets     *sockets
+	fronts      *tlsfront.Front
 	ofFiles     func() *tls.Certificate // the certificate of gateway.ingress.certificate; nil without one
 	pressure    *pressure               // nil without a memory limit
 	reporter    *status.Reporter
@@ -125,7 +129,7 @@ func New(cfg Config) (*Gateway, error) {
 		proxying.Tracer = g.tracer
 	}
 	g.proxy = proxy.New(proxying)
-	front := tlsfront.Config{Table: g.proxy.Table, Log: cfg.Log}
+	front := tlsfront.Config{Table: g.proxy.Table, MinVersion: made.MinTLS, Suites: made.Suites, Log: cfg.Log}
 	if file := made.Certificate; file != "" {
 		c, err := certfile.Open(file, made.Key, cfg.Log)
 		if err != nil {
@@ -133,11 +137,11 @@ func New(cfg Config) (*Gateway, error) {
 		}
 		front.Default, g.ofFiles = c.Get, c.Get
 	}
-	fronts := tlsfront.New(front)
-	g.newPassing(fronts)
+	g.fronts = tlsfront.New(front)
+	g.newPassing()
 	g.sockets = newSockets(socketsConfig{
 		Listen: made.Listen, PortOffset: made.PortOffset, Limits: made.Limits, Drain: made.DrainListener,
-		Connections: g.connections, Streams: g.passing, Datagrams: g.datagrams, Handler: g.handler, TLS: fronts.At,
+		Connections: g.connections, Streams: g.passing, Datagrams: g.datagrams, Handler: g.handler, TLS: g.fronts.At,
 		Refused: g.refused, BreakOff: g.breakOff, Log: cfg.Log,
 	})
 	g.pressure = newPressure(g)
@@ -213,9 +217,9 @@ func newSessions() *budget.Account {
 }
 
 // newPassing makes what passes on connections and datagrams as they are.
-func (g *Gateway) newPassing(fronts *tlsfront.Front) {
+func (g *Gateway) newPassing() {
 	g.passing = stream.New(stream.Config{
-		Table: g.proxy.Table, Endpoints: g.endpoints, TLS: fronts.StreamsAt, Idle: g.settings.StreamIdle,
+		Table: g.proxy.Table, Endpoints: g.endpoints, TLS: g.fronts.StreamsAt, Idle: g.settings.StreamIdle,
 		Handshake: g.settings.Limits.HandshakeTimeout, Drain: g.settings.DrainUpgraded, Log: g.cfg.Log,
 		Began: func() {
 			g.pressure.begin()
@@ -357,6 +361,14 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.worker.run(working) })
 	group.Go(func() error { return g.log.Run(working) })
 	group.Go(func() error { return g.reporter.Run(running) })
+	if g.cfg.TicketKeys != nil {
+		group.Go(func() error {
+			if err := g.cfg.TicketKeys(running, g.fronts.SetTicketKeys); running.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	}
 	if g.pressure != nil {
 		group.Go(func() error {
 			g.pressure.run(working)

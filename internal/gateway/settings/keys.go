@@ -30,6 +30,18 @@ var Keys = key.Table{
 	{Path: "gateway.ingress.annotations", Restart: []key.Condition{key.Always},
 		Description: "Whose annotations of Ingresses have an effect: `nginx` is those of ingress-nginx, see " +
 			"from-ingress-nginx.md; when empty none have."},
+	{Path: "gateway.tls",
+		Description: "TLS of clients, at all ports that have it."},
+	{Path: "gateway.tls.minVersion", Values: []string{"1.2", "1.3"}, Restart: []key.Condition{key.Always},
+		Description: "The lowest version of TLS."},
+	{Path: "gateway.tls.cipherSuites", Restart: []key.Condition{key.Always},
+		Description: "The cipher suites of TLS 1.2, such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`; which of them is " +
+			"chosen does not depend on the order. Without any they are those with forward secrecy and authenticated " +
+			"encryption. Those of TLS 1.3 cannot be chosen."},
+	{Path: "gateway.tls.ticketSecret", Restart: []key.Condition{key.Always},
+		Description: "The Secret, as `namespace/name`, with the keys of session tickets that several gateways share, so " +
+			"that clients resume their sessions at any of them. The gateways make and rotate the keys; the Secret must " +
+			"exist. Without it, or from manifests, each has keys of its own."},
 	{Path: "gateway.pool", Restart: []key.Condition{key.Always},
 		Description: "Addresses of the host of which Gateways can have some of their own: those that they name in " +
 			"`spec.addresses`, or any. Without it all share those of `listen`, as Ingresses do."},

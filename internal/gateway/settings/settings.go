@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"crypto/tls"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -31,6 +32,7 @@ type Gateway struct {
 	PortOffset int     `yaml:"portOffset"`
 	Controller string  `yaml:"controller"`
 	Ingress    Ingress `yaml:"ingress"`
+	TLS        TLS     `yaml:"tls"`
 	// Pool are addresses for single Gateways.
 	Pool          []string `yaml:"pool"`
 	PoolByDefault bool     `yaml:"poolByDefault"`
@@ -64,6 +66,13 @@ type Ingress struct {
 	Key         string `yaml:"key"`
 	// Annotations is nginx if those of ingress-nginx have an effect; empty if none have.
 	Annotations string `yaml:"annotations"`
+}
+
+// TLS is the section of the TLS of clients.
+type TLS struct {
+	MinVersion   string   `yaml:"minVersion"`   // 1.2 or 1.3
+	CipherSuites []string `yaml:"cipherSuites"` // of TLS 1.2, by their names; none for those that tlsfront has
+	TicketSecret string   `yaml:"ticketSecret"` // namespace/name; empty without one
 }
 
 // Publish is the section of the addresses in statuses. The first that is set counts.
@@ -108,6 +117,7 @@ func Default() Gateway {
 		PortOffset:    8000,
 		Controller:    GatewayController,
 		Ingress:       Ingress{Controller: IngressController, Port: 80, TLSPort: 443},
+		TLS:           TLS{MinVersion: "1.2"},
 		PoolByDefault: true,
 		AccessLog:     "off",
 		RouteMetrics:  200,
@@ -133,7 +143,13 @@ type Compiled struct {
 	Compile    compile.Config
 	// Certificate and Key are the files of the certificate for hosts that have none; empty without one.
 	Certificate, Key string
-	Trusted          []netip.Prefix
+	// MinTLS is the lowest version of TLS, 0 for 1.2, and Suites are the cipher suites of TLS 1.2, nil for those that
+	// tlsfront has.
+	MinTLS uint16
+	Suites []uint16
+	// TicketNamespace and TicketName are the Secret with the keys of session tickets; empty without one.
+	TicketNamespace, TicketName string
+	Trusted                     []netip.Prefix
 	// AccessLog is the format of lines; RouteMetrics is how many routes have series of their own.
 	AccessLog    string
 	RouteMetrics int
@@ -211,6 +227,9 @@ func (g *Gateway) Compile() (Compiled, error) {
 	if g.Handover != "" && !filepath.IsAbs(g.Handover) {
 		return made, key.Errorf("gateway.handover", "%q is not an absolute path", g.Handover)
 	}
+	if err := g.TLS.compile(&made); err != nil {
+		return made, err
+	}
 	if err := g.compileStatus(&made); err != nil {
 		return made, err
 	}
@@ -234,6 +253,35 @@ func (i *Ingress) check(offset int) error {
 		return key.Errorf("gateway.ingress.certificate", "a key needs its certificate; give both")
 	case i.Certificate != "" && i.Key == "":
 		return key.Errorf("gateway.ingress.key", "a certificate needs its key; give both")
+	}
+	return nil
+}
+
+func (t *TLS) compile(made *Compiled) error {
+	if t.MinVersion == "1.3" {
+		made.MinTLS = tls.VersionTLS13
+		if len(t.CipherSuites) > 0 {
+			return key.Errorf("gateway.tls.cipherSuites", "are those of TLS 1.2, which gateway.tls.minVersion excludes")
+		}
+	}
+	for i, name := range t.CipherSuites {
+		known := tls.CipherSuites()
+		of12 := func(s *tls.CipherSuite) bool {
+			return s.Name == name && slices.Contains(s.SupportedVersions, tls.VersionTLS12)
+		}
+		n := slices.IndexFunc(known, of12)
+		if n < 0 {
+			return key.ItemErrorf(
+				"gateway.tls.cipherSuites", i, "%q is not a cipher suite of TLS 1.2 such as %s", name, known[len(known)-1].Name,
+			)
+		}
+		made.Suites = append(made.Suites, known[n].ID)
+	}
+	if t.TicketSecret != "" {
+		var ok bool
+		if made.TicketNamespace, made.TicketName, ok = cutName(t.TicketSecret); !ok {
+			return key.Errorf("gateway.tls.ticketSecret", "%q is not namespace/name", t.TicketSecret)
+		}
 	}
 	return nil
 }

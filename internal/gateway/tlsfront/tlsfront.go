@@ -19,11 +19,17 @@ type Config struct {
 	Table func() *table.Table
 	// Default returns the certificate for hosts of Ingresses that have none; nil for none.
 	Default func() *tls.Certificate
-	Log     *slog.Logger // nil for none
+	// MinVersion is the lowest version of TLS, 0 for 1.2; Suites are those of TLS 1.2, nil for Suites().
+	MinVersion uint16
+	Suites     []uint16
+	Log        *slog.Logger // nil for none
 }
 
 // Front has the certificates of all sockets.
-type Front struct{ cfg Config }
+type Front struct {
+	cfg     Config
+	tickets tickets
+}
 
 // New returns a Front.
 func New(cfg Config) *Front {
@@ -33,7 +39,13 @@ func New(cfg Config) *Front {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Front{cfg}
+	if cfg.MinVersion == 0 {
+		cfg.MinVersion = tls.VersionTLS12
+	}
+	if cfg.Suites == nil {
+		cfg.Suites = Suites()
+	}
+	return &Front{cfg: cfg}
 }
 
 // refused is the configuration of handshakes for names that have no certificate: they end with the alert
@@ -41,10 +53,10 @@ func New(cfg Config) *Front {
 var refused = &tls.Config{SessionTicketsDisabled: true, MinVersion: tls.VersionTLS12}
 
 // At returns a function that returns the configuration of a connection to a socket, nil as long as the socket
-// has no TLS. Sessions can be resumed at the same socket, with keys that crypto/tls rotates.
+// has no TLS. Sessions can be resumed at the same socket, see SetTicketKeys.
 func (f *Front) At(at table.Socket) func() *tls.Config {
 	config := &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		MinVersion: f.cfg.MinVersion, CipherSuites: f.cfg.Suites, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			_, c := f.certificate(at, hello)
 			return c, nil
@@ -60,6 +72,7 @@ func (f *Front) At(at table.Socket) func() *tls.Config {
 		}
 		return owner.Demand(config), nil
 	}
+	f.tickets.resumeAt(at, config)
 	return func() *tls.Config {
 		if p := f.port(at); p == nil || !p.TLS() {
 			return nil

@@ -36,6 +36,7 @@ func must(t *testing.T, err error) {
 type gateway struct {
 	*testing.T
 	proxy *proxy.Proxy
+	front *tlsfront.Front
 	at    table.Socket
 	addr  string
 	roots *x509.CertPool
@@ -53,20 +54,24 @@ func start(t *testing.T, fallback func() *tls.Certificate) *gateway {
 	pools := new(balance.Set[table.Upstream])
 	pools.Update(map[table.Upstream][]netip.AddrPort{web: {netip.MustParseAddrPort(backend.Listener.Addr().String())}})
 	g := &gateway{T: t, proxy: proxy.New(proxy.Config{Endpoints: pools}), at: table.Socket{Port: 443}, roots: x509.NewCertPool()}
-	front := tlsfront.New(tlsfront.Config{Table: g.proxy.Table, Default: fallback})
+	g.front = tlsfront.New(tlsfront.Config{Table: g.proxy.Table, Default: fallback})
+	t.Cleanup(g.proxy.Close)
+	g.addr = g.listen(g.front, g.at)
+	return g
+}
+
+// listen has the gateway serve a socket by a Front, and returns the address.
+func (g *gateway) listen(front *tlsfront.Front, at table.Socket) string {
+	g.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	g.addr = l.Addr().String()
-	handler := g.proxy.At(g.at)
-	s := &h1.Server{Handler: handler, TLS: front.At(g.at), HTTP2: &http.Server{Handler: handler, Protocols: new(http.Protocols)}}
+	must(g.T, err)
+	handler := g.proxy.At(at)
+	s := &h1.Server{Handler: handler, TLS: front.At(at), HTTP2: &http.Server{Handler: handler, Protocols: new(http.Protocols)}}
 	s.HTTP2.Protocols.SetHTTP2(true)
 	s.HTTP2.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Close()
-		g.proxy.Close()
-	})
-	return g
+	g.Cleanup(func() { s.Close() })
+	return l.Addr().String()
 }
 
 // certificate returns one that the clients trust.

@@ -349,6 +349,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $config := pick (deepCopy .Values.config) "admin" "kubernetes" "lameduck" "log" -}}
 {{- $settings := deepCopy $gateway.config -}}
 {{- $_ := set $settings "lease" $own -}}
+{{- $_ := set $settings "tls" (merge (get $settings "tls" | default dict) (dict "ticketSecret" (printf "%s-tickets" $own))) -}}
 {{- if eq $gateway.kind "DaemonSet" -}}
 {{- $_ := set $config "admin" (merge (dict "listen" $gateway.admin "probes" (list "unix:/run/portolan/probes")) (get $config "admin" | default dict)) -}}
 {{- $_ := set $settings "handover" (printf "%s/socket" $gateway.handoverDir) -}}

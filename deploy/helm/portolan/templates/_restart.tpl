@@ -85,6 +85,9 @@
 - gateway.ingress.certificate
 - gateway.ingress.key
 - gateway.ingress.annotations
+- gateway.tls.minVersion
+- gateway.tls.cipherSuites
+- gateway.tls.ticketSecret
 - gateway.pool
 - gateway.poolByDefault
 - gateway.experimental
@@ -218,6 +221,9 @@
 - gateway.ingress.certificate
 - gateway.ingress.key
 - gateway.ingress.annotations
+- gateway.tls.minVersion
+- gateway.tls.cipherSuites
+- gateway.tls.ticketSecret
 - gateway.pool
 - gateway.poolByDefault
 - gateway.experimental

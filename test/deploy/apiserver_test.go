@@ -43,6 +43,7 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 	all["helm, dual-stack"] = rendered(t, valuesOf(t, `clusterDNS: {createService: true, ips: [10.96.0.10, "fd00:10:96::a"]}`))
 	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
 	all["kustomize/kube-dns"] = kustomized(t, "kube-dns")
+	all["kustomize/gateway-crds"] = kustomized(t, "gateway-crds")
 	maps.Copy(all, webhookVariants(t))
 	maps.Copy(all, gatewaysBehindService(t))
 	for claim, tt := range matrix {

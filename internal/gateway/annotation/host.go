@@ -163,6 +163,20 @@ func (l *Location) Expression() (*regexp.Regexp, error) {
 	return regexp.Compile("(?i)^" + l.Text)
 }
 
+// Literal returns what all paths begin with that the expression of a location may match, also one that is not RE2's.
+func (l *Location) Literal() string {
+	end := strings.IndexAny(l.Text, `\.+*?()[]{}^$|`)
+	switch {
+	case end < 0:
+		return l.Text
+	case strings.Contains(l.Text, "|"):
+		return ""
+	case end > 0 && strings.IndexByte("*?{", l.Text[end]) >= 0: // the last one may be missing
+		end--
+	}
+	return l.Text[:end]
+}
+
 // RewriteExpression returns the regular expression that Rewrite replaces, which is searched for anywhere in a path.
 func (l *Location) RewriteExpression() (*regexp.Regexp, error) {
 	return regexp.Compile("(?i)" + l.Text)

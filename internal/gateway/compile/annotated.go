@@ -138,26 +138,10 @@ func externalAuth(e *annotation.External) (made *table.ExternalAuth, err error) 
 	return made, err
 }
 
-// closes reports whether the Ingress itself closes its hosts.
-func (a *annotated) closes() bool { return a != nil && a.Settings.HostDenied != "" }
-
 // location returns the location of a path.
 func (a *annotated) location(rule, path int) *annotation.Location {
 	p := &a.Spec.Rules[rule].Paths[path]
 	return &annotation.Location{Of: a.Ingress, Text: cmp.Or(p.Path, "/"), Type: p.Type}
-}
-
-// check returns why a path of an Ingress that turns regular expressions on cannot be one.
-func (a *annotated) check(rule, path int) error {
-	if a == nil {
-		return nil
-	}
-	l := a.location(rule, path)
-	if !a.Settings.UseRegex && !l.Rewrites() || a.Settings.Canary != nil {
-		return nil
-	}
-	_, err := l.Expression()
-	return err
 }
 
 // decoratePath adds what the annotations say to the rule of a path.
@@ -359,6 +343,7 @@ func (c *Compiler) annotatedHost(hostname string, parts []part) *host {
 		}
 	}
 	m.Host = annotation.Merge(name, all)
+	m.judge()
 	groups := m.groups()
 	if m.ClosedBy != nil {
 		rest = []table.Route{m.closed()}
@@ -366,7 +351,7 @@ func (c *Compiler) annotatedHost(hostname string, parts []part) *host {
 	if rest != nil {
 		groups = append(groups, rest)
 	}
-	made := &host{Host: table.NewHost(groups...), denied: m.Denied()}
+	made := &host{Host: table.NewHost(groups...), problems: m.problems}
 	made.shadows = shadows(hostname, made.Routes(), m.owners)
 	return made
 }
@@ -390,6 +375,38 @@ type merger struct {
 	*annotation.Host
 	of     map[*annotation.Ingress]*part
 	owners map[*table.Rule]cluster.Ref
+	// problems are those of Ingresses of the host that come of others.
+	problems []hostProblem
+}
+
+// hostProblem is a problem of an Ingress.
+type hostProblem struct {
+	of cluster.Ref
+	Problem
+}
+
+// judge finds the problems.
+func (m *merger) judge() {
+	add := func(of *annotation.Ingress, field, format string, args ...any) {
+		m.problems = append(m.problems, hostProblem{m.of[of].of, Problem{field, fmt.Sprintf(format, args...)}})
+	}
+	for of := range m.of {
+		for n := range of.Spec.Rules {
+			if m.ClosedBy != nil && of.Settings.HostDenied == "" && of.Spec.Rules[n].Host == m.Name {
+				add(of, fmt.Sprintf("spec.rules[%d].host", n), "%s: no request is served", m.Denied())
+			}
+		}
+	}
+	for i := range m.Locations {
+		l := &m.Locations[i]
+		if _, err := l.Expression(); m.Regex && err != nil {
+			add(l.Of, fmt.Sprintf("spec.rules[%d].http.paths[%d].path", l.Rule, l.Path), "%s is not a regular expression "+
+				"of RE2: no request with a path that begins with %s is served", l.Text, cmp.Or(l.Literal(), "/"))
+		}
+	}
+	slices.SortFunc(m.problems, func(a, b hostProblem) int {
+		return cmp.Or(a.of.Key.Compare(b.of.Key), strings.Compare(a.Field, b.Field))
+	})
 }
 
 // groups returns the routes in groups, which are tried in their order. A group for each location is as ingress-nginx
@@ -448,11 +465,19 @@ func (m *merger) match(l *annotation.Location) (match table.Match, ok bool) {
 	e := regexp.MustCompile("^" + regexp.QuoteMeta(l.Text))
 	if m.Regex {
 		var err error
-		if e, err = l.Expression(); err != nil { // of an Ingress that does not turn expressions on
-			e = regexp.MustCompile("(?i)^" + regexp.QuoteMeta(l.Text))
+		if e, err = l.Expression(); err != nil {
+			e = regexp.MustCompile("(?i)^" + regexp.QuoteMeta(l.Literal()))
 		}
 	}
 	return table.Match{Kind: table.Expression, Path: e.String(), Whole: e}, true
+}
+
+// denied says why a location serves no request; empty if it does.
+func (m *merger) denied(l *annotation.Location) string {
+	if _, err := l.Expression(); m.Regex && err != nil && m.ClosedBy == nil {
+		return l.Text + " is not a regular expression of RE2"
+	}
+	return m.Denied()
 }
 
 // routes returns the routes of a location: those of its canary by header and cookie, then that for all others.
@@ -463,9 +488,9 @@ func (m *merger) routes(l *annotation.Location) (routes []table.Route) {
 	if from == nil || !ok {
 		return nil
 	}
-	if m.ClosedBy != nil {
-		rule := m.closed().Rule
-		rule.Object, rule.Index, rule.Name = from.Object, from.Index, from.Name
+	if why := m.denied(l); why != "" {
+		rule := &table.Rule{Object: from.Object, Index: from.Index, Name: from.Name}
+		rule.Status, rule.Reason = http.StatusServiceUnavailable, table.Reason(why)
 		m.owners[rule] = p.of
 		return []table.Route{{Match: match, Rule: rule}}
 	}

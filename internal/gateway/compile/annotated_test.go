@@ -173,6 +173,25 @@ func TestAnnotated(t *testing.T) {
 				annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", annotations{"whitelist-source-range": "x"}, "/b", prefix),
 			}, path: "/", want: "a*1",
 		},
+		"an expression that RE2 does not know closes what it may match": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", nil, "/in/(?!open)secret", prefix), annotatedIngress("b", annotations{"use-regex": "true"}, "/", prefix),
+			}, path: "/In/secret", want: "503",
+		},
+		"an expression that RE2 does not know closes nothing else": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", nil, "/in/(?!open)secret", prefix), annotatedIngress("b", annotations{"use-regex": "true"}, "/", prefix),
+			}, path: "/out", want: "b*1",
+		},
+		"it closes, too, of the Ingress that has expressions": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"use-regex": "true"}, "/in/(?=b)", specific, "/", prefix)},
+			path: "/in/b", want: "503",
+		},
+		"longer paths come before what is closed": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"use-regex": "true"}, "/in/(?=b)", specific, "/in/public/.*", specific)},
+			path: "/in/public/x", want: "a*1",
+		},
+		"without expressions it is text": {of: []*cluster.Frontend{annotatedIngress("a", nil, "/in/(?!b)", prefix)}, path: "/in/(?!b)", want: "a*1"},
 		"a default backend is restricted": {
 			of:   []*cluster.Frontend{withDefault(annotatedIngress("a", annotations{"whitelist-source-range": "x"}, "/b", prefix))},
 			path: "/", want: "503",
@@ -233,13 +252,17 @@ func TestUnannotated(t *testing.T) {
 	}
 }
 
-// TestClosedHost: each Ingress of a host that another one closes has a problem, as long as it does.
-func TestClosedHost(t *testing.T) {
+// TestHostProblems: an Ingress has a problem that comes of another one of its host, as long as it does.
+func TestHostProblems(t *testing.T) {
 	t.Parallel()
-	closing := annotatedIngress("b", map[string]string{"auth-tls-secret": "a/ca"}, "/b", "Prefix")
+	other := func(name, value string) func(*cluster.Tx) {
+		return func(tx *cluster.Tx) {
+			tx.Put(annotatedIngress("b", map[string]string{name: value}, "/b", "Prefix"))
+		}
+	}
 	store := newStore(newWorld(1).classes()...)
 	store.Update(func(tx *cluster.Tx) {
-		tx.Put(annotatedIngress("a", nil, "/", "Prefix"))
+		tx.Put(annotatedIngress("a", nil, "/a(?!b)", "Prefix"))
 		tx.Put(&cluster.Service{
 			Key: cluster.Key{Namespace: "a", Name: "a"}, Ports: []cluster.Port{{Number: 80, Protocol: cluster.TCP}},
 		})
@@ -255,10 +278,14 @@ func TestClosedHost(t *testing.T) {
 		do   func(*cluster.Tx)
 		want []Problem
 	}{
-		{func(tx *cluster.Tx) { tx.Put(closing) }, []Problem{{
+		{other("auth-tls-secret", "a/ca"), []Problem{{
 			"spec.rules[0].host", "auth-tls-secret of Ingress a/b is not supported: no request is served",
 		}}},
-		{func(tx *cluster.Tx) { tx.Delete(cluster.KindIngress, closing.Key) }, nil},
+		{other("use-regex", "true"), []Problem{{
+			"spec.rules[0].http.paths[0].path",
+			"/a(?!b) is not a regular expression of RE2: no request with a path that begins with /a is served",
+		}}},
+		{func(tx *cluster.Tx) { tx.Delete(cluster.KindIngress, cluster.Key{Namespace: "a", Name: "b"}) }, nil},
 	} {
 		store.Update(step.do)
 		changes := feed.Pending()

@@ -115,8 +115,8 @@ type part struct {
 type host struct {
 	*table.Host
 	shadows []Shadow
-	// denied is why none of its requests are served; empty if they are.
-	denied string
+	// problems are those of Ingresses that come of others of the host.
+	problems []hostProblem
 }
 
 // NewCompiler returns a Compiler that has compiled nothing.
@@ -410,14 +410,20 @@ func (c *Compiler) buildHosts(d *dirty) {
 		}
 		if c.cfg.Annotated && at.listener == ingresses && at.hostname != noHost {
 			was, made := c.hosts[at.listener][at.hostname], c.annotatedHost(at.hostname, parts)
-			if c.hosts[at.listener][at.hostname] = made; was == nil || was.denied != made.denied {
-				for i := range parts {
-					d.verdicts[parts[i].of] = struct{}{}
-				}
+			if c.hosts[at.listener][at.hostname] = made; was != nil {
+				d.judge(was.problems)
 			}
+			d.judge(made.problems)
 			continue
 		}
 		c.hosts[at.listener][at.hostname] = newHost(at.hostname, parts)
+	}
+}
+
+// judge notes the Ingresses that have problems.
+func (d *dirty) judge(problems []hostProblem) {
+	for i := range problems {
+		d.verdicts[problems[i].of] = struct{}{}
 	}
 }
 
@@ -533,6 +539,18 @@ func (c *Compiler) withHosts(l *table.Listener, name string, d *dirty) *table.Li
 	return l.WithHosts(differ)
 }
 
+// of returns the problems of an Ingress.
+func (h *host) of(ref cluster.Ref) (all []hostProblem) {
+	if h != nil {
+		for _, p := range h.problems {
+			if p.of == ref {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
 // table returns the Host of h; nil if there is no h.
 func (h *host) table() *table.Host {
 	if h == nil {
@@ -614,15 +632,12 @@ func (c *Compiler) addIngresses(ports map[table.Socket]*port) {
 // openingText are what ports serve, for people.
 var openingText = map[table.Opening]string{table.Plain: "HTTP", table.Handshake: "TLS", table.Raw: "TCP"}
 
-// unserved returns what users must know of an Ingress of which a Gateway has a port, or another Ingress closes a host.
+// unserved returns what users must know of an Ingress of which a Gateway has a port, or that is not served because of another.
 func (c *Compiler) unserved(i *ingress) (problems []Problem) {
-	for n := range i.from.Ingress.Rules {
-		hostname := i.from.Ingress.Rules[n].Host
-		h := c.hosts[ingresses][hostname]
-		if h == nil || h.denied == "" || i.annotated.closes() {
-			continue
+	for _, hostname := range slices.Sorted(maps.Keys(i.routes)) {
+		for _, p := range c.hosts[ingresses][hostname].of(i.from.Ref()) {
+			problems = append(problems, p.Problem)
 		}
-		problems = append(problems, Problem{fmt.Sprintf("spec.rules[%d].host", n), h.denied + ": no request is served"})
 	}
 	if by := c.taken[c.cfg.IngressPort]; by != "" {
 		problems = append(problems, Problem{"spec.rules", fmt.Sprintf("%s at port %d", by, c.cfg.IngressPort)})

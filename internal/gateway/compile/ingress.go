@@ -94,9 +94,6 @@ func (c *Config) compileIngress(v *cluster.View, f *cluster.Frontend) *ingress {
 		for m := range rule.Paths {
 			path := &rule.Paths[m]
 			match, err := ingressMatch(path)
-			if err == nil {
-				err = made.annotated.check(n, m)
-			}
 			if err != nil {
 				field := fmt.Sprintf("spec.rules[%d].http.paths[%d].path", n, m)
 				made.Problems = append(made.Problems, Problem{field, err.Error()})

@@ -323,8 +323,9 @@ func (t *translator) path(h *host, l *annotation.Location) (match, rewrite Objec
 	match = path("PathPrefix", "/")
 	if l.Text != "/" {
 		if _, err := l.Expression(); err != nil {
-			s.note("spec.rules", annotation.Missing, l.Text+" is not a regular expression of RE2")
-			return match, nil, false
+			s.note("spec.rules", annotation.Missing, l.Text+" is not a regular expression of RE2: the rule is for all paths "+
+				"that begin with "+cmp.Or(l.Literal(), "/")+", and has no backends; write it in another way")
+			return path("RegularExpression", "(?i:"+regexp.QuoteMeta(l.Literal())+")(?s:.*)"), nil, false
 		}
 		match = path("RegularExpression", "(?i:"+l.Text+")(?s:.*)")
 		if len(l.Text) > 900 {

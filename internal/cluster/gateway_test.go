@@ -76,6 +76,18 @@ func TestReferences(t *testing.T) {
 			&Frontend{Kind: KindIngress, Key: key, Ingress: &IngressSpec{TLS: []IngressTLS{{Secret: "a"}, {}, {Secret: "b"}}}},
 			"[secret shop/a secret shop/b]",
 		},
+		"an Ingress' passwords": {
+			&Frontend{Kind: KindIngress, Key: key, Ingress: &IngressSpec{Annotations: map[string]string{passwords: " users"}}},
+			"[secret shop/users]",
+		},
+		"an Ingress' passwords with their namespace": {
+			&Frontend{Kind: KindIngress, Key: key, Ingress: &IngressSpec{Annotations: map[string]string{passwords: "shop/users"}}},
+			"[secret shop/users]",
+		},
+		"passwords of another namespace": {
+			&Frontend{Kind: KindIngress, Key: key, Ingress: &IngressSpec{Annotations: map[string]string{passwords: "data/users"}}},
+			"[]",
+		},
 		"an Ingress without tls":    {&Frontend{Kind: KindIngress, Key: key, Ingress: &IngressSpec{}}, "[]"},
 		"where only names are read": {&Frontend{Kind: KindIngress, Key: key}, "[]"},
 		"a listener's certificates": {

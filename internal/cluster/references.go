@@ -65,7 +65,8 @@ func (s *IngressSpec) references(namespace string) (to []ObjectRef) {
 	for i := range s.TLS {
 		to = append(to, ObjectRef{Kind: KindSecret.String(), Namespace: namespace, Name: s.TLS[i].Secret})
 	}
-	if name := s.Annotations[passwords]; name != "" && !strings.Contains(name, "/") {
+	name := strings.TrimPrefix(strings.TrimSpace(s.Annotations[passwords]), namespace+"/")
+	if name != "" && !strings.Contains(name, "/") {
 		to = append(to, ObjectRef{Kind: KindSecret.String(), Namespace: namespace, Name: name})
 	}
 	return to

@@ -265,6 +265,18 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"/a/b": "/a/b", "/a/(?!b)c": "/a/", "/ab?(?=c)": "/a", "/ab*": "/a", "/ab+(?=c)": "/ab", "/ab{0,1}": "/a", "(?=/a)": "",
+		"/a(?=b)|/c": "", `/a\1`: "/a", "^/a": "", "*": "",
+	} {
+		if got := (&Location{Text: text}).Literal(); got != want {
+			t.Errorf("Literal of %s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // FuzzParse: no value of any annotation breaks the parser; what is used can be used, and what closes says why.
 func FuzzParse(f *testing.F) {
 	for _, value := range []string{

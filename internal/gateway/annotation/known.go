@@ -127,7 +127,7 @@ func paths() []Known {
 func authentication() []Known {
 	return []Known{
 		{Name: "auth-type", Effect: Used, Routes: closing, restricts: true, read: readAuthType},
-		{Name: "auth-secret", Effect: Used, Routes: closing, restricts: true, read: readAuthSecret},
+		{Name: "auth-secret", Effect: Used, Text: "one of another namespace closes", Routes: closing, restricts: true, read: readAuthSecret},
 		{Name: "auth-secret-type", Effect: Used, Routes: closing, restricts: true,
 			read: oneOf([]string{"auth-file", "auth-map"}, func(s *Settings, v string) {
 				s.basic().Map = v == "auth-map"

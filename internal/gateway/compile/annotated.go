@@ -15,7 +15,6 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/annotation"
-	"portolan.dev/portolan/internal/gateway/htpasswd"
 	"portolan.dev/portolan/internal/gateway/table"
 )
 
@@ -96,31 +95,22 @@ func (i *ingress) guard(v *cluster.View, s *annotation.Settings) *table.Guard {
 	return g
 }
 
-// basicAuth reads the passwords of a Secret, or says why they cannot be read.
+// basicAuth reads the passwords of a Secret, or says why they cannot be read. Those of other namespaces are not, as in
+// ingress-nginx without allow-cross-namespace-resources.
 func (i *ingress) basicAuth(v *cluster.View, b *annotation.Basic) (*table.BasicAuth, string) {
-	key := i.annotated.Key
-	switch {
-	case b.Namespace != "" && b.Namespace != key.Namespace:
+	namespace := i.annotated.Key.Namespace
+	if b.Namespace != "" && b.Namespace != namespace {
 		return nil, "is in another namespace"
-	case b.Map:
-		return nil, "of the type auth-map is not supported: make it one of the type auth-file"
 	}
-	key.Name = b.Secret
-	secret := cluster.Secrets.Get(v, key)
-	if secret == nil {
-		if i.unread = v.Freshness(cluster.KindSecret) != cluster.Live; i.unread {
-			return nil, "is not read yet"
-		}
-		return nil, fmt.Sprintf("Secret %s does not exist", key)
+	made, problems, why := passwords(v, &cluster.Passwords{
+		Secret: cluster.ObjectRef{Kind: cluster.KindSecret.String(), Namespace: namespace, Name: b.Secret},
+		Map:    b.Map, Realm: b.Realm,
+	})
+	i.unread = made == nil && v.Freshness(cluster.KindSecret) != cluster.Live
+	for _, text := range problems {
+		i.problem("auth-secret", text)
 	}
-	users, problems := htpasswd.Parse(secret.Data["auth"])
-	for _, err := range problems {
-		i.problem("auth-secret", err.Error())
-	}
-	if len(users) == 0 {
-		return nil, fmt.Sprintf("Secret %s has no user in auth", key)
-	}
-	return &table.BasicAuth{Realm: b.Realm, Users: users}, ""
+	return made, why
 }
 
 // externalAuth compiles auth-url.

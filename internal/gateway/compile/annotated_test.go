@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -340,6 +341,65 @@ func TestAnnotatedRetry(t *testing.T) {
 			a := &annotated{Ingress: &annotation.Ingress{Key: f.Key, Spec: f.Ingress, Settings: settings}}
 			if diff := cmp.Diff(test.want, a.retry()); diff != "" {
 				t.Errorf("retry of %v (-want +got):\n%s", test.of, diff)
+			}
+		})
+	}
+}
+
+// TestAnnotatedPasswords reads users of a Secret in both forms. Another namespace closes, as ingress-nginx does unless
+// it has allow-cross-namespace-resources.
+func TestAnnotatedPasswords(t *testing.T) {
+	t.Parallel()
+	const hash = "{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M="
+	type annotations = map[string]string
+	for claim, test := range map[string]struct {
+		of      annotations
+		users   map[string]string
+		problem string
+	}{
+		"a file": {annotations{"auth-secret": "file"}, map[string]string{"ann": hash}, ""},
+		"keys":   {annotations{"auth-secret": "keys", "auth-secret-type": "auth-map"}, map[string]string{"ann": hash, "bob": hash}, ""},
+		"with its namespace": {
+			annotations{"auth-secret": "a/keys", "auth-secret-type": "auth-map"}, map[string]string{"ann": hash, "bob": hash}, "",
+		},
+		"another namespace": {annotations{"auth-secret": "b/file"}, nil, "is in another namespace: no request is served"},
+		"keys as a file":    {annotations{"auth-secret": "keys"}, nil, "Secret a/keys has no user that can log in: no request is served"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			store := newStore(newWorld(1).classes()...)
+			test.of["auth-type"] = "basic"
+			store.Update(func(tx *cluster.Tx) {
+				tx.Put(annotatedIngress("a", test.of, "/", "Prefix"))
+				tx.Put(&cluster.Service{
+					Key: cluster.Key{Namespace: "a", Name: "a"}, Ports: []cluster.Port{{Number: 80, Protocol: cluster.TCP}},
+				})
+				for _, namespace := range []string{"a", "b"} {
+					tx.Put(&cluster.Secret{
+						Key: cluster.Key{Namespace: namespace, Name: "file"}, Data: map[string]cluster.Confidential{"auth": cluster.Confidential("ann:" + hash + "\n")},
+					})
+				}
+				tx.Put(&cluster.Secret{
+					Key: cluster.Key{Namespace: "a", Name: "keys"}, Data: map[string]cluster.Confidential{
+						"ann": cluster.Confidential(hash + "\n"), "bob": cluster.Confidential(hash),
+					},
+				})
+			})
+			cfg := testConfig
+			cfg.Annotated = true
+			c := NewCompiler(cfg)
+			var made Output
+			store.View(func(v *cluster.View) { made = c.Apply(v, &cluster.Changes{Everything: true}) })
+			_, route := made.Table.Port(table.Socket{Port: 80}).Find("x.test", &table.Request{Method: "GET", Path: "/"})
+			verdict, _ := c.Ingress(cluster.Key{Namespace: "a", Name: "a"})
+			if test.problem != "" {
+				if route.Rule.Status != 503 || len(verdict.Problems) != 1 || verdict.Problems[0].Reason != test.problem {
+					t.Errorf("%v: status %d, problems %v, want 503 and %q", test.of, route.Rule.Status, verdict.Problems, test.problem)
+				}
+				return
+			}
+			if g := route.Rule.Guard; g == nil || g.BasicAuth == nil || !maps.Equal(g.BasicAuth.Users, test.users) {
+				t.Errorf("%v: guard %+v, problems %v, want users %v", test.of, g, verdict.Problems, test.users)
 			}
 		})
 	}

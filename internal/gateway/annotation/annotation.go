@@ -164,8 +164,8 @@ type Affinity struct {
 	MaxAge time.Duration
 	// Secure is nil if that depends on the connection.
 	Secure *bool
-	// Persistent is affinity-mode persistent, Legacy affinity-canary-behavior legacy.
-	Persistent, Legacy bool
+	// Persistent is affinity-mode persistent.
+	Persistent bool
 	// ChangeOnFailure has the cookie name another endpoint after one failed.
 	ChangeOnFailure bool
 }

@@ -83,6 +83,19 @@ func TestParse(t *testing.T) {
 			Settings{Canary: &Canary{Weight: 20, Total: 100}, Body: Size{1 << 20, true}},
 			map[string]Effect{"canary": Used, "canary-weight": Used, "proxy-body-size": Ignored},
 		},
+		"a canary does not need the affinity of the main Ingress": {
+			annotations{"canary": "true", "affinity-canary-behavior": "sticky"},
+			Settings{Canary: &Canary{Total: 100}},
+			map[string]Effect{"canary": Used, "affinity-canary-behavior": Used},
+		},
+		"sessions that canaries do not keep": {
+			annotations{"canary": "true", "affinity-canary-behavior": "legacy"},
+			Settings{Canary: &Canary{Total: 100}},
+			map[string]Effect{"canary": Used, "affinity-canary-behavior": Unsupported},
+		},
+		"affinity of canaries without affinity": {
+			annotations{"affinity-canary-behavior": "sticky"}, Settings{}, map[string]Effect{"affinity-canary-behavior": Ignored},
+		},
 		"a total weight below 100 is 100": {
 			annotations{"canary": "true", "canary-weight": "70", "canary-weight-total": "50"},
 			Settings{Canary: &Canary{Weight: 70, Total: 100}},

@@ -237,9 +237,9 @@ func affinities() []Known {
 			read: oneOf([]string{"balanced", "persistent"}, func(s *Settings, v string) {
 				s.affinity().Persistent = v == "persistent"
 			})},
-		{Name: "affinity-canary-behavior", Effect: Unsupported,
-			Text: "who was served by a canary may be served by the main " +
-				"backend later", Outcome: Missing, Routes: "as legacy: a session does not stay with a canary"},
+		{Name: "affinity-canary-behavior", Effect: Used, Text: "sessions stay with a canary, also with legacy", Outcome: Differs,
+			Routes: "sessions stay with a canary by weight; with one by header or cookie they do for requests with that alone",
+			read:   readCanaryBehavior},
 		{Name: "session-cookie-name", Effect: Used, Outcome: Done, Routes: session,
 			read: matching(cookieName, "the name of a cookie", func(s *Settings, v string) {
 				s.affinity().Name = v

@@ -136,7 +136,8 @@ func (p *parser) finish() {
 	p.finishCanary()
 	p.finishLimits()
 	for name := range p.values {
-		if strings.HasPrefix(name, "session-cookie-") || name == "affinity-mode" || name == "affinity-canary-behavior" {
+		ofCanary := name == "affinity-canary-behavior" && p.on("canary") // whose main Ingress has the affinity
+		if strings.HasPrefix(name, "session-cookie-") || strings.HasPrefix(name, "affinity-") && !ofCanary {
 			p.needs(name, "affinity", s.Affinity != nil && p.values["affinity"] == "cookie")
 		}
 	}

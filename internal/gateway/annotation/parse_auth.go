@@ -166,6 +166,14 @@ func readPattern(p *parser, value string) error {
 	return nil
 }
 
+// readCanaryBehavior reads affinity-canary-behavior.
+func readCanaryBehavior(p *parser, value string) error {
+	if value == "legacy" {
+		return unsupported("sessions stay with a canary, as with sticky")
+	}
+	return oneOf([]string{"sticky"}, func(*Settings, string) {})(p, value)
+}
+
 // readNext reads proxy-next-upstream.
 func readNext(p *parser, value string) error {
 	known := []string{

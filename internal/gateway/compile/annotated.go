@@ -505,8 +505,21 @@ func (m *merger) routes(l *annotation.Location) (routes []table.Route) {
 		with(from.Backends)
 		return routes
 	}
-	canary(l.Canary.Of.Settings.Canary, from.Backends, other.Backends, with)
+	main, alternative := from.Backends, other.Backends
+	if from.Persistence != nil { // the session chooses the backend before the canary does
+		main, alternative = slices.Concat(main, unweighted(alternative)), slices.Concat(alternative, unweighted(main))
+	}
+	canary(l.Canary.Of.Settings.Canary, main, alternative, with)
 	return routes
+}
+
+// unweighted returns backends that get requests of their sessions alone.
+func unweighted(backends []table.Backend) []table.Backend {
+	all := slices.Clone(backends)
+	for i := range all {
+		all[i].Weight = 0
+	}
+	return all
 }
 
 // canary calls with for the backends of requests with some headers, and for those of all others last.
@@ -539,12 +552,10 @@ func canary(c *annotation.Canary, main, other []table.Backend, with func([]table
 		with(other, cookie("always"))
 		with(main, cookie("never"))
 	}
-	all := slices.Clone(main)
+	all := main
 	if c.Weight > 0 {
-		all[0].Weight = uint32(c.Total - c.Weight)
-		last := other[0]
-		last.Weight = uint32(c.Weight)
-		all = append(all, last)
+		all = []table.Backend{main[0], other[0]}
+		all[0].Weight, all[1].Weight = uint32(c.Total-c.Weight), uint32(c.Weight)
 	}
 	with(all)
 }

@@ -139,12 +139,24 @@ func TestAnnotated(t *testing.T) {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"from-to-www-redirect": "true"}, "/", prefix)},
 			host: "www.x.test", path: "/b", want: "308 http://x.test/b?q",
 		},
-		"a weight":                 {of: canary(annotations{"canary-weight": "30"}), path: "/", want: "a*70 b*30"},
-		"a header":                 {of: canary(annotations{"canary-by-header": "x-c"}), path: "/", header: header("X-C", "always"), want: "b*1"},
-		"a header that says no":    {of: canary(annotations{"canary-by-header": "x-c", "canary-weight": "100"}), path: "/", header: header("X-C", "never"), want: "a*1"},
-		"another header":           {of: canary(annotations{"canary-by-header": "x-c", "canary-weight": "100"}), path: "/", header: header("X-C", "q"), want: "a*0 b*100"},
-		"a pattern":                {of: canary(annotations{"canary-by-header": "x-c", "canary-by-header-pattern": "b+"}), path: "/", header: header("X-C", "abbc"), want: "b*1"},
-		"a cookie":                 {of: canary(annotations{"canary-by-cookie": "c"}), path: "/", header: header("Cookie", "a=b; c=always; d=e"), want: "b*1"},
+		"a weight":              {of: canary(annotations{"canary-weight": "30"}), path: "/", want: "a*70 b*30"},
+		"a header":              {of: canary(annotations{"canary-by-header": "x-c"}), path: "/", header: header("X-C", "always"), want: "b*1"},
+		"a header that says no": {of: canary(annotations{"canary-by-header": "x-c", "canary-weight": "100"}), path: "/", header: header("X-C", "never"), want: "a*1"},
+		"another header":        {of: canary(annotations{"canary-by-header": "x-c", "canary-weight": "100"}), path: "/", header: header("X-C", "q"), want: "a*0 b*100"},
+		"a pattern":             {of: canary(annotations{"canary-by-header": "x-c", "canary-by-header-pattern": "b+"}), path: "/", header: header("X-C", "abbc"), want: "b*1"},
+		"a cookie":              {of: canary(annotations{"canary-by-cookie": "c"}), path: "/", header: header("Cookie", "a=b; c=always; d=e"), want: "b*1"},
+		"a session keeps its backend, whatever the header says": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", annotations{"affinity": "cookie"}, "/", prefix),
+				annotatedIngress("b", annotations{"canary": "true", "canary-by-header": "x-c"}, "/", prefix),
+			}, path: "/", header: header("X-C", "always"), want: "b*1 a*0",
+		},
+		"a session keeps the canary without a weight": {
+			of: []*cluster.Frontend{
+				annotatedIngress("a", annotations{"affinity": "cookie"}, "/", prefix),
+				annotatedIngress("b", annotations{"canary": "true", "canary-by-header": "x-c"}, "/", prefix),
+			}, path: "/", want: "a*1 b*0",
+		},
 		"a cookie of another name": {of: canary(annotations{"canary-by-cookie": "c"}), path: "/", header: header("Cookie", "cc=always"), want: "a*1"},
 		"an invalid range closes": {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"whitelist-source-range": "x"}, "/", prefix)},

@@ -106,3 +106,11 @@ type Refusal struct {
 	Field string
 	Err   error
 }
+
+// AppProtocol returns the appProtocol of the port with an index in Ports; empty if it has none.
+func (s *Service) AppProtocol(port int) string {
+	if s.Spec == nil || s.Spec.AppProtocols == nil || s.Spec.AppProtocols[port] == nil {
+		return ""
+	}
+	return *s.Spec.AppProtocols[port]
+}

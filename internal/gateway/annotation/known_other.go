@@ -8,8 +8,8 @@ func backends() []Known {
 		"no body and are neither POST nor PATCH"
 	return []Known{
 		{Name: "backend-protocol", Effect: Used, Outcome: Done,
-			Routes: "HTTPS: a BackendTLSPolicy; GRPC: a GRPCRoute, and the appProtocol kubernetes.io/h2c of the " +
-				"Service's port",
+			Routes: "HTTPS and GRPCS: a BackendTLSPolicy; GRPC and GRPCS: an HTTPRoute, and missing unless the port of " +
+				"the Service has the appProtocol kubernetes.io/h2c",
 			read: readProtocol},
 		{Name: "proxy-connect-timeout", Effect: Ignored, Text: "the gateway has its own time for connections",
 			Outcome: Differs,

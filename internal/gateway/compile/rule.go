@@ -351,8 +351,8 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	switch up, invalid = secure(r.view, up, s.Ports[i].Name); {
 	case invalid != "":
 		return fail(invalidPolicy, "%s", invalid)
-	case !spoken(s, i) && !up.Secure() || r.route.Kind == cluster.KindGRPCRoute && appProtocol(s, i) == "kubernetes.io/ws":
-		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, appProtocol(s, i))
+	case !spoken(s, i) && !up.Secure() || r.route.Kind == cluster.KindGRPCRoute && s.AppProtocol(i) == "kubernetes.io/ws":
+		return fail("UnsupportedProtocol", "port %d of Service %s has appProtocol %s", ref.Port, key, s.AppProtocol(i))
 	}
 	return up, nil
 }
@@ -377,7 +377,7 @@ func transportProtocol(p table.Protocol) cluster.Protocol {
 // newUpstream returns a port of a Service.
 func newUpstream(s *cluster.Service, port int) table.Upstream {
 	up := table.Upstream{Namespace: s.Namespace, Service: s.Name, Port: s.Ports[port].Number}
-	if appProtocol(s, port) == "kubernetes.io/h2c" {
+	if s.AppProtocol(port) == "kubernetes.io/h2c" {
 		up.Protocol = table.H2C
 	}
 	return up
@@ -386,15 +386,7 @@ func newUpstream(s *cluster.Service, port int) table.Upstream {
 // spoken reports whether requests can be sent to a port of a Service (KEP-3726, appProtocol). What has no
 // prefix is a name of IANA's, and what is unknown is taken for HTTP.
 func spoken(s *cluster.Service, port int) bool {
-	return !slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, appProtocol(s, port))
-}
-
-// appProtocol returns that of a port of a Service; empty if it has none.
-func appProtocol(s *cluster.Service, port int) string {
-	if s.Spec == nil || s.Spec.AppProtocols == nil || s.Spec.AppProtocols[port] == nil {
-		return ""
-	}
-	return *s.Spec.AppProtocols[port]
+	return !slices.Contains([]string{"https", "tls", "kubernetes.io/wss"}, s.AppProtocol(port))
 }
 
 // granted reports whether a ReferenceGrant allows objects of a kind in a namespace to refer to another

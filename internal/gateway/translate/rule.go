@@ -78,6 +78,10 @@ func (t *translator) canary(h *host, l *annotation.Location, with func(backends 
 	c := l.Canary.Of.Settings.Canary
 	of, canary := h.sources[l.Of], h.sources[l.Canary.Of]
 	main, other := t.backends(of, l.Backend, 0), t.backends(canary, l.Canary.Backend, 0)
+	if of.Settings.Affinity != nil && (c.Header != "" || c.Cookie != "") {
+		canary.note("canary", annotation.Differs,
+			"a session holds for requests with the same header or cookie of the canary alone")
+	}
 	header := func(kind, name, value string) Object { return Object{"type": kind, "name": name, "value": value} }
 	switch {
 	case c.Header == "":
@@ -113,13 +117,13 @@ func (t *translator) backends(s *source, b *cluster.IngressBackend, weight int) 
 		return []any{}
 	}
 	key := cluster.Key{Namespace: s.Key.Namespace, Name: b.Service}
-	number := b.Number
+	number, protocol := b.Number, ""
 	if service := t.view.Service(key); service != nil {
 		i := slices.IndexFunc(service.Ports, func(p cluster.Port) bool {
 			return b.Matches(p) && p.Protocol == cluster.TCP
 		})
 		if i >= 0 {
-			number = service.Ports[i].Number
+			number, protocol = service.Ports[i].Number, service.AppProtocol(i)
 		}
 	}
 	if number == 0 {
@@ -130,28 +134,29 @@ func (t *translator) backends(s *source, b *cluster.IngressBackend, weight int) 
 	if weight > 0 {
 		ref["weight"] = weight
 	}
-	t.protocol(s, key)
+	const h2c = "kubernetes.io/h2c"
+	t.secureBackend(s, key)
+	if grpc := s.Settings.Protocol; (grpc == annotation.GRPC || grpc == annotation.GRPCS) && protocol != h2c {
+		s.noteIf("backend-protocol", annotation.Missing, fmt.Sprintf("set appProtocol %s at port %d of Service %s", h2c, number, key))
+	}
 	return []any{ref}
 }
 
-// protocol does what the backend protocol of a Service needs.
-func (t *translator) protocol(s *source, key cluster.Key) {
-	switch s.Settings.Protocol {
-	case annotation.GRPC:
-		s.noteIf("backend-protocol", annotation.Differs,
-			"set appProtocol kubernetes.io/h2c at the port of Service "+key.Name)
-	case annotation.HTTPS, annotation.GRPCS:
-		name := key.Name + "." + key.Namespace + ".svc"
-		t.backendTLS[key] = Object{
-			"apiVersion": api, "kind": "BackendTLSPolicy", "metadata": meta(key), "spec": Object{
-				"targetRefs": []any{Object{"group": "", "kind": "Service", "name": key.Name}},
-				"validation": Object{"hostname": name, "wellKnownCACertificates": "System"},
-			},
-		}
-		s.noteIf("backend-protocol", annotation.Differs,
-			"a BackendTLSPolicy; the certificate of the backend is verified: "+
-				"it must be for "+name+", and of an authority of the system, or of a ConfigMap in caCertificateRefs")
+// secureBackend makes the BackendTLSPolicy of a Service, if the backend protocol has TLS.
+func (t *translator) secureBackend(s *source, key cluster.Key) {
+	if s.Settings.Protocol != annotation.HTTPS && s.Settings.Protocol != annotation.GRPCS {
+		return
 	}
+	name := key.Name + "." + key.Namespace + ".svc"
+	t.backendTLS[key] = Object{
+		"apiVersion": api, "kind": "BackendTLSPolicy", "metadata": meta(key), "spec": Object{
+			"targetRefs": []any{Object{"group": "", "kind": "Service", "name": key.Name}},
+			"validation": Object{"hostname": name, "wellKnownCACertificates": "System"},
+		},
+	}
+	s.noteIf("backend-protocol", annotation.Differs,
+		"a BackendTLSPolicy; the certificate of the backend is verified: "+
+			"it must be for "+name+", and of an authority of the system, or of a ConfigMap in caCertificateRefs")
 }
 
 // filters returns the filters of the rules of an Ingress.

@@ -45,6 +45,15 @@ func withoutRules(f *cluster.Frontend) *cluster.Frontend {
 	return f
 }
 
+// h2c returns a Service that speaks HTTP/2 without TLS.
+func h2c(name string) *cluster.Service {
+	protocol := "kubernetes.io/h2c"
+	return &cluster.Service{
+		Key: cluster.Key{Namespace: "a", Name: name}, Ports: []cluster.Port{{Number: 80, Protocol: cluster.TCP}},
+		Spec: &cluster.ServiceSpec{AppProtocols: []*string{&protocol}},
+	}
+}
+
 func TestIngresses(t *testing.T) {
 	t.Parallel()
 	const prefix, exact, specific = "Prefix", "Exact", "ImplementationSpecific"
@@ -54,6 +63,8 @@ func TestIngresses(t *testing.T) {
 		has  []string // of the objects in JSON
 		not  []string
 		note string // of the notes, one of them
+
+		services []*cluster.Service
 	}{
 		"paths keep their types": {
 			of: []*cluster.Frontend{ingress("a", nil, "/a", exact, "/b", prefix)},
@@ -161,6 +172,27 @@ func TestIngresses(t *testing.T) {
 			has:  []string{`"validation":{"hostname":"a.a.svc","wellKnownCACertificates":"System"}`},
 			note: "backend-protocol: differs",
 		},
+		"gRPC needs the protocol of the Service": {
+			of:  []*cluster.Frontend{ingress("a", annotations{"backend-protocol": "GRPC"}, "/", prefix)},
+			has: []string{`"kind":"HTTPRoute"`}, not: []string{"GRPCRoute"},
+			note: "backend-protocol: missing: set appProtocol kubernetes.io/h2c at port 80 of Service a/a",
+		},
+		"gRPC over TLS needs it, too": {
+			of:   []*cluster.Frontend{ingress("a", annotations{"backend-protocol": "GRPCS"}, "/", prefix)},
+			has:  []string{`"kind":"HTTPRoute"`, `"kind":"BackendTLSPolicy"`},
+			note: "backend-protocol: missing: set appProtocol kubernetes.io/h2c at port 80 of Service a/a",
+		},
+		"gRPC with the protocol of the Service": {
+			of:       []*cluster.Frontend{ingress("a", annotations{"backend-protocol": "GRPC"}, "/", prefix)},
+			services: []*cluster.Service{h2c("a")},
+			has:      []string{`"kind":"HTTPRoute"`}, note: "backend-protocol: done",
+		},
+		"a session of a canary by header": {
+			of: []*cluster.Frontend{
+				ingress("a", annotations{"affinity": "cookie"}, "/", prefix),
+				ingress("b", annotations{"canary": "true", "canary-by-header": "x-c"}, "/", prefix),
+			}, note: "b: canary: differs: a session holds for requests with the same header or cookie of the canary alone",
+		},
 		"the other name": {
 			of: []*cluster.Frontend{ingress("a", annotations{"from-to-www-redirect": "true", "server-alias": "y.test"},
 				"/", prefix)},
@@ -183,6 +215,9 @@ func TestIngresses(t *testing.T) {
 			store.Update(func(tx *cluster.Tx) {
 				for _, f := range test.of {
 					tx.Put(f)
+				}
+				for _, s := range test.services {
+					tx.Put(s)
 				}
 			})
 			var made *Result

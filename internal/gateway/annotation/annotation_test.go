@@ -112,7 +112,7 @@ func TestParse(t *testing.T) {
 		},
 		"timeouts have no unit": {
 			annotations{"proxy-read-timeout": "60s", "proxy-send-timeout": "60"}, Settings{SendTimeout: time.Minute},
-			map[string]Effect{"proxy-read-timeout": Invalid, "proxy-send-timeout": Ignored},
+			map[string]Effect{"proxy-read-timeout": Invalid, "proxy-send-timeout": Unsupported},
 		},
 		"a temporal redirect comes first": {
 			annotations{"temporal-redirect": "https://a.example/", "permanent-redirect": "https://b.example/"},

@@ -127,7 +127,8 @@ func paths() []Known {
 func authentication() []Known {
 	return []Known{
 		{Name: "auth-type", Effect: Used, Routes: closing, restricts: true, read: readAuthType},
-		{Name: "auth-secret", Effect: Used, Text: "one of another namespace closes", Routes: closing, restricts: true, read: readAuthSecret},
+		{Name: "auth-secret", Effect: Used, Text: "one of another namespace closes", Routes: closing, restricts: true,
+			read: readAuthSecret},
 		{Name: "auth-secret-type", Effect: Used, Routes: closing, restricts: true,
 			read: oneOf([]string{"auth-file", "auth-map"}, func(s *Settings, v string) {
 				s.basic().Map = v == "auth-map"
@@ -237,9 +238,14 @@ func affinities() []Known {
 			read: oneOf([]string{"balanced", "persistent"}, func(s *Settings, v string) {
 				s.affinity().Persistent = v == "persistent"
 			})},
-		{Name: "affinity-canary-behavior", Effect: Used, Text: "sessions stay with a canary, also with legacy", Outcome: Differs,
-			Routes: "sessions stay with a canary by weight; with one by header or cookie they do for requests with that alone",
-			read:   readCanaryBehavior},
+		{
+			Name:    "affinity-canary-behavior",
+			Effect:  Used,
+			Text:    "sessions stay with a canary, also with legacy",
+			Outcome: Differs,
+			Routes:  "sessions stay with a canary by weight; with one by header or cookie they do for requests with that alone",
+			read:    readCanaryBehavior,
+		},
 		{Name: "session-cookie-name", Effect: Used, Outcome: Done, Routes: session,
 			read: matching(cookieName, "the name of a cookie", func(s *Settings, v string) {
 				s.affinity().Name = v

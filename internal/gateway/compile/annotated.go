@@ -39,16 +39,24 @@ func (i *ingress) annotate(v *cluster.View, f *cluster.Frontend) {
 			i.problem(one.Name, one.Text)
 		}
 	}
-	if tries := settings.Retry.Tries; tries != nil && (*tries == 0 || *tries > maxRetries+1) {
+	i.differ(settings)
+	i.annotated.guard = i.guard(v, settings)
+}
+
+// differ notes what is obeyed in another way.
+func (i *ingress) differ(s *annotation.Settings) {
+	if tries := s.Retry.Tries; tries != nil && (*tries == 0 || *tries > maxRetries+1) {
 		i.problem("proxy-next-upstream-tries", fmt.Sprintf("%d are made at most", maxRetries+1))
 	}
-	if settings.AnyOf {
+	if s.ConnectTimeout > 0 && (s.Protocol == annotation.GRPC || s.Protocol == annotation.GRPCS) {
+		i.problem("proxy-connect-timeout", "backends of gRPC have the gateway's own time for connections")
+	}
+	if s.AnyOf {
 		i.problem("satisfy", "all that is demanded of requests holds")
 	}
-	if settings.Protocol == annotation.HTTPS || settings.Protocol == annotation.GRPCS {
+	if s.Protocol == annotation.HTTPS || s.Protocol == annotation.GRPCS {
 		i.problem("backend-protocol", "the certificates of backends are verified, of authorities that the system trusts")
 	}
-	i.annotated.guard = i.guard(v, settings)
 }
 
 // problem notes what of an annotation does not work.
@@ -191,6 +199,7 @@ func (a *annotated) decorate(rule *table.Rule, l *annotation.Location) {
 			rule.Rewrite.Path = &table.PathChange{Expression: e, To: target}
 		}
 	}
+	rule.Connect = s.ConnectTimeout
 	rule.Retry, rule.Persistence = a.retry(), a.persistence(rule, l)
 }
 

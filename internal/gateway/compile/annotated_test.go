@@ -416,3 +416,52 @@ func TestAnnotatedPasswords(t *testing.T) {
 		})
 	}
 }
+
+// TestAnnotatedTimeouts: a time for connections is obeyed, and what is not is told.
+func TestAnnotatedTimeouts(t *testing.T) {
+	t.Parallel()
+	type annotations = map[string]string
+	for claim, test := range map[string]struct {
+		of       annotations
+		connect  time.Duration
+		problems []string // their annotations
+	}{
+		"connections": {annotations{"proxy-connect-timeout": "7"}, 7 * time.Second, nil},
+		"connections of gRPC": {
+			annotations{"proxy-connect-timeout": "7", "backend-protocol": "GRPC"}, 7 * time.Second, []string{"proxy-connect-timeout"},
+		},
+		"reading and sending": {
+			annotations{"proxy-read-timeout": "600", "proxy-send-timeout": "600"}, 0, []string{"proxy-read-timeout", "proxy-send-timeout"},
+		},
+		"many tries":           {annotations{"proxy-next-upstream-tries": "12"}, 0, []string{"proxy-next-upstream-tries"}},
+		"as many as there are": {annotations{"proxy-next-upstream-tries": "11"}, 0, nil},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			store := newStore(newWorld(1).classes()...)
+			f := annotatedIngress("a", test.of, "/", "Prefix")
+			store.Update(func(tx *cluster.Tx) {
+				tx.Put(f)
+				tx.Put(&cluster.Service{Key: f.Key, Ports: []cluster.Port{{Number: 80, Protocol: cluster.TCP}}})
+			})
+			cfg := testConfig
+			cfg.Annotated = true
+			c := NewCompiler(cfg)
+			var made Output
+			store.View(func(v *cluster.View) { made = c.Apply(v, &cluster.Changes{Everything: true}) })
+			_, route := made.Table.Port(table.Socket{Port: 80}).Find("x.test", &table.Request{Method: "GET", Path: "/"})
+			if route.Rule.Connect != test.connect {
+				t.Errorf("%v: connections have %v, want %v", test.of, route.Rule.Connect, test.connect)
+			}
+			verdict, _ := c.Ingress(f.Key)
+			var fields []string
+			for _, p := range verdict.Problems {
+				name, _ := strings.CutPrefix(p.Field, "metadata.annotations["+annotation.Prefix)
+				fields = append(fields, strings.TrimSuffix(name, "]"))
+			}
+			if !slices.Equal(fields, test.problems) {
+				t.Errorf("%v: problems of %v, want %v", test.of, fields, test.problems)
+			}
+		})
+	}
+}

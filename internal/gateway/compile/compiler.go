@@ -632,7 +632,8 @@ func (c *Compiler) addIngresses(ports map[table.Socket]*port) {
 // openingText are what ports serve, for people.
 var openingText = map[table.Opening]string{table.Plain: "HTTP", table.Handshake: "TLS", table.Raw: "TCP"}
 
-// unserved returns what users must know of an Ingress of which a Gateway has a port, or that is not served because of another.
+// unserved returns what users must know of an Ingress of which a Gateway has a port, or that another Ingress of a host
+// affects.
 func (c *Compiler) unserved(i *ingress) (problems []Problem) {
 	for _, hostname := range slices.Sorted(maps.Keys(i.routes)) {
 		for _, p := range c.hosts[ingresses][hostname].of(i.from.Ref()) {

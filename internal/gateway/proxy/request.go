@@ -22,7 +22,7 @@ func (x *exchange) request(r *http.Request, header http.Header) bool {
 	out := &x.out
 	*out = upstream.Request{
 		Method: r.Method, Host: hostOf(r), Fields: x.fields, Length: -1, Header: header,
-		Trailers: listHas(r.Header["Te"], "trailers"),
+		Trailers: listHas(r.Header["Te"], "trailers"), ConnectWithin: x.Rule.Connect,
 	}
 	path := x.path
 	for _, a := range []*table.Actions{&x.Rule.Actions, &x.backend.Actions} {

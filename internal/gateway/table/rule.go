@@ -23,6 +23,8 @@ type Rule struct {
 	// Request and BackendRequest limit a request, and one attempt of it; 0 is no limit
 	// (HTTPRouteTimeouts).
 	Request, BackendRequest time.Duration
+	// Connect is how long a connection over HTTP/1.1 may take to be made; 0 is the proxy's own limit.
+	Connect time.Duration
 	// Guard is what the rule demands of requests, Retry when they are sent again, and Persistence which go to the same
 	// endpoint. They are nil if the rule has none.
 	Guard       *Guard

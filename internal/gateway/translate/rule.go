@@ -137,7 +137,8 @@ func (t *translator) backends(s *source, b *cluster.IngressBackend, weight int) 
 	const h2c = "kubernetes.io/h2c"
 	t.secureBackend(s, key)
 	if grpc := s.Settings.Protocol; (grpc == annotation.GRPC || grpc == annotation.GRPCS) && protocol != h2c {
-		s.noteIf("backend-protocol", annotation.Missing, fmt.Sprintf("set appProtocol %s at port %d of Service %s", h2c, number, key))
+		s.noteIf("backend-protocol", annotation.Missing,
+			fmt.Sprintf("set appProtocol %s at port %d of Service %s", h2c, number, key))
 	}
 	return []any{ref}
 }

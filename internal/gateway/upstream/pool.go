@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -217,7 +218,7 @@ func (c *Client) connect(ctx context.Context, e *balance.Endpoint, r *Request) (
 	for {
 		conn := c.take(of)
 		if conn == nil {
-			return c.dial(ctx, e, of, r.Deadline)
+			return c.dial(ctx, e, of, r)
 		}
 		if conn.quiet() {
 			return conn, nil
@@ -242,17 +243,18 @@ func (c *Client) take(of *endpoint) *conn {
 }
 
 // dial makes a connection.
-func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, deadline time.Time) (*conn, error) {
+func (c *Client) dial(ctx context.Context, e *balance.Endpoint, of *endpoint, r *Request) (*conn, error) {
+	deadline, within := r.Deadline, cmp.Or(r.ConnectWithin, c.cfg.DialTimeout)
 	c.mu.Lock()
 	size := sockbuf.Size(c.count)
 	c.mu.Unlock()
-	d := net.Dialer{Timeout: c.cfg.DialTimeout, Deadline: deadline, Control: sockbuf.Dialing(size)}
+	d := net.Dialer{Timeout: within, Deadline: deadline, Control: sockbuf.Dialing(size)}
 	nc, err := d.DialContext(ctx, "tcp", e.Addr.String())
 	if exhausted(err) && c.makeRoom() {
 		nc, err = d.DialContext(ctx, "tcp", e.Addr.String())
 	}
 	if err == nil && of.tls != nil {
-		nc, err = handshake(ctx, nc, of.tls, earlier(deadline, time.Now().Add(c.cfg.DialTimeout)))
+		nc, err = handshake(ctx, nc, of.tls, earlier(deadline, time.Now().Add(within)))
 	}
 	switch {
 	case err == nil:

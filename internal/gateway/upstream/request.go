@@ -44,6 +44,8 @@ type Request struct {
 	// Expect: the client waits for 100 (Continue) before it sends the Body.
 	Expect bool
 
+	// ConnectWithin is how long a connection may take to be made over HTTP/1.1; 0 is Config.DialTimeout.
+	ConnectWithin time.Duration
 	// Deadline is when the exchange, to the end of the response's body, must have ended; zero for never.
 	Deadline time.Time
 	// Header gets the fields of each head of a response that do not concern the connection only. It must be empty.
@@ -137,7 +139,8 @@ func (r *Request) Again(body io.Reader) *Request {
 	return &Request{
 		Method: r.Method, Target: r.Target, Host: r.Host, Fields: r.Fields, Upgrade: r.Upgrade, Trailers: r.Trailers,
 		Body: body, Length: r.Length, Trailer: r.Trailer, Expect: r.Expect,
-		Deadline: r.Deadline, Header: r.Header, Informational: r.Informational, TLS: r.TLS, Certificate: r.Certificate,
+		ConnectWithin: r.ConnectWithin, Deadline: r.Deadline, Header: r.Header,
+		Informational: r.Informational, TLS: r.TLS, Certificate: r.Certificate,
 	}
 }
 

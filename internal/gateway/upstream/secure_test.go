@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -8,6 +9,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -185,5 +188,18 @@ func TestClientCertificate(t *testing.T) {
 	}
 	if n := s.conns.Load(); n != 3 {
 		t.Errorf("%d connections for 3 certificates and 4 requests, want 3", n)
+	}
+}
+
+// TestConnectWithin: a request says how long its connection may take, in place of the Config.
+func TestConnectWithin(t *testing.T) {
+	t.Parallel()
+	silent := serve(t, func(c net.Conn, _ *bufio.Reader) { _, _ = io.Copy(io.Discard, c) })
+	c := newClient(t, Config{DialTimeout: time.Hour})
+	r := secured(table.TLS{ServerName: "a.test"})
+	r.ConnectWithin = 10 * time.Millisecond
+	_, err := c.Do(t.Context(), silent.Endpoint, r)
+	if failed, ok := errors.AsType[*Error](err); !ok || failed.Failure != Unsent {
+		t.Errorf("Do: %v, want that there is no connection in time", err)
 	}
 }

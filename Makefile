@@ -36,8 +36,9 @@ check: ## vet and the tests without the race detector
 attack: ## each attack for 30 seconds, with what the server used; as root; docs/security.md
 	cd test/attack && go test -count=1 -v -time 30s -timeout 30m .
 
-conformance-gateway: ## the conformance tests of the Gateway API, about 1 minute, as root; docs/gateway-conformance.md
+conformance-gateway: ## the conformance tests of the Gateway API, about 3 minutes, as root; docs/gateway-conformance.md
 	cd test/conformance && go test -count=1 -timeout 1h . -record $(CONFORMANCEFLAGS)
+	cd test/conformance && go test -count=1 -timeout 1h . -record -channel experimental $(CONFORMANCEFLAGS)
 
 conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 10 minutes, as root; docs/policy-e2e.md
 	cd test/upstream && go run ./cmd/conformance -area policies $(CONFORMANCEFLAGS)

@@ -20,11 +20,16 @@ import (
 	"portolan.dev/portolan/test/conformance/world"
 )
 
-const (
-	reportFile   = "testdata/report.yaml" // in the format of the suite
-	featuresFile = "../../internal/gateway/status/features.txt"
-	page         = "../../docs/gateway-conformance.md"
-)
+const page = "../../docs/gateway-conformance.md"
+
+// files are the report, in the format of the suite, and the list of features of a channel.
+func files(channel world.Channel) (report, features string) {
+	suffix := ""
+	if channel != world.Standard {
+		suffix = "-" + string(channel)
+	}
+	return "testdata/report" + suffix + ".yaml", "../../internal/gateway/status/features" + suffix + ".txt"
+}
 
 // implementation says in reports what was tested.
 func implementation(t *testing.T, w *world.World) confv1.Implementation {
@@ -44,6 +49,8 @@ func implementation(t *testing.T, w *world.World) confv1.Implementation {
 // those that the GatewayClass listed, the report is not that of the tree any more.
 func write(t *testing.T, s *suite.ConformanceTestSuite, o *outcomes) {
 	t.Helper()
+	of := world.Channel(*channel)
+	reportFile, featuresFile := files(of)
 	report, err := s.Report()
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +64,7 @@ func write(t *testing.T, s *suite.ConformanceTestSuite, o *outcomes) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := insert(string(before), table(report, o))
+	after, err := insert(string(before), of, table(t, report, o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +106,17 @@ func proved(claimed suite.FeaturesSet, o *outcomes) string {
 	return strings.Join(names, "")
 }
 
-// table renders the results as Markdown.
-func table(report *confv1.ConformanceReport, o *outcomes) string {
+// table renders the results as Markdown: of other channels than the standard one only those of tests whose features are
+// not claimed without them.
+func table(t *testing.T, report *confv1.ConformanceReport, o *outcomes) string {
+	t.Helper()
+	_, featuresFile := files(world.Standard)
+	always, err := os.ReadFile(featuresFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimed := strings.Fields(string(always))
+	more := func(f features.FeatureName) bool { return !slices.Contains(claimed, string(f)) }
 	var text strings.Builder
 	fmt.Fprintf(&text, "Gateway API %s, %s channel, with the definitions and the suite of that release.\n\n",
 		report.GatewayAPIVersion, report.GatewayAPIChannel)
@@ -116,7 +132,7 @@ func table(report *confv1.ConformanceReport, o *outcomes) string {
 	text.WriteString("\n| test | extended features | result |\n|---|---|---|\n")
 	extended := extendedFeatures()
 	for _, test := range tests.ConformanceTests {
-		if !ofProfile(test) {
+		if !ofProfile(test) || world.Channel(*channel) != world.Standard && !slices.ContainsFunc(test.Features, more) {
 			continue
 		}
 		var needs []string
@@ -130,14 +146,10 @@ func table(report *confv1.ConformanceReport, o *outcomes) string {
 	return text.String()
 }
 
-// The lines of the page between which the table is.
-const (
-	begin = "<!-- table: make conformance-gateway -->\n"
-	end   = "<!-- end of the table -->\n"
-)
-
-// insert returns the page with another table.
-func insert(page, table string) (string, error) {
+// insert returns the page with another table of a channel.
+func insert(page string, of world.Channel, table string) (string, error) {
+	begin := "<!-- table of the " + string(of) + " channel: make conformance-gateway -->\n"
+	const end = "<!-- end of the table -->\n"
 	before, rest, ok := strings.Cut(page, begin)
 	_, after, found := strings.Cut(rest, end)
 	if !ok || !found {

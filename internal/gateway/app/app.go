@@ -155,7 +155,10 @@ func New(cfg Config) (*Gateway, error) {
 // newReporter returns what writes the statuses: into the log if there is no API, or no address that they could have. A
 // gateway that serves a cluster's routes on a laptop does not tell the cluster.
 func (g *Gateway) newReporter() (*status.Reporter, error) {
-	cfg := status.Config{Controller: g.settings.Compile.GatewayController, Publish: g.settings.Publish, Log: g.cfg.Log}
+	cfg := status.Config{
+		Controller: g.settings.Compile.GatewayController, Experimental: g.settings.Compile.Experimental,
+		Publish: g.settings.Publish, Log: g.cfg.Log,
+	}
 	if g.settings.PublishNode {
 		if cfg.Publish.Node = g.settings.Compile.Node; cfg.Publish.Node == "" {
 			return nil, errors.New("gateway.publish.node: the name of the Node is not known; set gateway.nodeName")

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
@@ -33,12 +34,15 @@ type keyPair struct {
 	certificate *tls.Certificate
 	// problem is why the Secret has none now; nil if it has one.
 	problem error
+	// unstapled is why the Secret's OCSP response is not used; empty if it is, or there is none.
+	unstapled string
 }
 
 // certified is the certificates of a listener.
 type certified struct {
 	certificates []*tls.Certificate
-	// refs is the condition ResolvedRefs if a reference does not lead to a key pair; nil if all do.
+	// refs is the condition ResolvedRefs if a reference does not lead to a key pair, or with something to say; nil if all
+	// is well.
 	refs *cluster.Condition
 	// unread: a Secret is not read yet.
 	unread bool
@@ -79,6 +83,8 @@ func (c *certificates) pair(v *cluster.View, key cluster.Key) (certificate *tls.
 		pair := &keyPair{secret: secret}
 		if pair.certificate, pair.problem = parsePair(secret); pair.problem != nil && was != nil {
 			pair.certificate = was.certificate
+		} else if pair.problem == nil {
+			pair.staple()
 		}
 		c.pairs[key], was = pair, pair
 	}
@@ -130,7 +136,7 @@ func (c *certificates) certify(v *cluster.View, l *listener) *certified {
 	if l.spec.TLS == nil {
 		return made
 	}
-	unread, refused := false, false
+	unread, refused, unstapled := false, false, ""
 	for i := range l.spec.TLS.Certificates {
 		ref := &l.spec.TLS.Certificates[i]
 		key, isSecret := ref.Core(cluster.KindSecret)
@@ -152,6 +158,12 @@ func (c *certificates) certify(v *cluster.View, l *listener) *certified {
 			made.certificates = append(made.certificates, pair)
 		}
 		unread = unread || errors.Is(err, errUnread)
+		if has := c.pairs[key]; has != nil && has.unstapled != "" {
+			unstapled = fmt.Sprintf("Secret %s: tls.ocsp-staple is not used: %s", key, has.unstapled)
+		}
+	}
+	if unstapled != "" && made.refs == nil {
+		made.refs = new(yes(resolvedRefs, "ResolvedRefs", unstapled))
 	}
 	if made.unread = unread; unread && !refused {
 		made.refs = &cluster.Condition{Type: resolvedRefs, Status: "Unknown", Reason: "Pending", Message: made.refs.Message}
@@ -172,6 +184,16 @@ func kindText(ref *cluster.ObjectRef) string {
 
 // lacking reports whether a listener that needs certificates has none; one that needs none is nil.
 func (c *certified) lacking() bool { return c != nil && len(c.certificates) == 0 }
+
+// expires returns when the first certificate expires; zero without any.
+func (c *certified) expires() (first time.Time) {
+	for _, has := range c.certificates {
+		if leaf := has.Leaf; leaf != nil && (first.IsZero() || leaf.NotAfter.Before(first)) {
+			first = leaf.NotAfter
+		}
+	}
+	return first
+}
 
 // lack keeps the first reason why a reference does not lead to a key pair.
 func (c *certified) lack(reason, format string, args ...any) {

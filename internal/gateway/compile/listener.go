@@ -378,6 +378,7 @@ func (l *listener) verdict(of *certified) ListenerVerdict {
 		if of.lacking() {
 			invalid("the listener has no certificate")
 		}
+		made.Expires = of.expires()
 		for i, c := range made.Conditions {
 			if of.refs != nil && c.Type == resolvedRefs {
 				made.Conditions[i] = *of.refs

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
@@ -51,6 +52,8 @@ type ListenerVerdict struct {
 	Unprogrammed *cluster.Condition
 	// Sockets are where it is served; none if it is not.
 	Sockets []table.Socket
+	// Expires is when the first of its certificates expires; zero without any.
+	Expires time.Time
 }
 
 // ParentVerdict is what is said of a route at one of its parents.

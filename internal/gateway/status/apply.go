@@ -11,7 +11,7 @@ import (
 
 // ours are the types of conditions that this package sets and removes. All others belong to other programs.
 var ours = []string{
-	accepted, programmed, conflicted, supportedVersion, "ResolvedRefs", "PartiallyInvalid", "OverlappingTLSConfig",
+	accepted, programmed, conflicted, supportedVersion, resolvedRefs, "PartiallyInvalid", "OverlappingTLSConfig",
 	"InsecureFrontendValidationMode",
 }
 

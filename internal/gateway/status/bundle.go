@@ -1,7 +1,7 @@
 package status
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,11 +13,22 @@ import (
 // featureList has a feature a line, in order. The conformance test writes it: it has the features of which every
 // test of the suite passed.
 //
-//go:embed features.txt
-var featureList string
+//go:embed features.txt features-experimental.txt
+var featureLists embed.FS
 
-// Features returns the names of the features that GatewayClasses have (GatewayClassStatus.supportedFeatures).
-func Features() []string { return strings.Fields(featureList) }
+// Features returns the names of the features that GatewayClasses have (GatewayClassStatus.supportedFeatures), with or
+// without those of the experimental channel.
+func Features(experimental bool) []string {
+	name := "features.txt"
+	if experimental {
+		name = "features-experimental.txt"
+	}
+	text, err := featureLists.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.Fields(string(text))
+}
 
 // release is what the versions of Gateway API begin with that Portolan is tested with (annotation
 // gateway.networking.k8s.io/bundle-version of the CustomResourceDefinitions).

@@ -12,7 +12,18 @@ import (
 // TestFeaturesAreProved checks that the gateway claims what the recorded run of the conformance tests proves, and nothing else.
 func TestFeaturesAreProved(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../test/conformance/testdata/report.yaml")
+	for name, experimental := range map[string]bool{"report.yaml": false, "report-experimental.yaml": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantProved(t, name, Features(experimental))
+		})
+	}
+}
+
+// wantProved compares claimed features with a report.
+func wantProved(t *testing.T, report string, claimed []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../test/conformance/testdata/" + report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,19 +31,19 @@ func TestFeaturesAreProved(t *testing.T) {
 		Statistics        struct{ Failed, Passed, Skipped int }
 		SupportedFeatures []string
 	}
-	var report struct {
+	var recorded struct {
 		Profiles []struct {
 			Name           string
 			Core, Extended outcome
 		}
 	}
-	if err := yaml.Unmarshal(text, &report); err != nil {
+	if err := yaml.Unmarshal(text, &recorded); err != nil {
 		t.Fatal(err)
 	}
 	// What the profiles are for is core of each, and so in no list of the report.
 	want := []string{"Gateway", "GRPCRoute", "HTTPRoute", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"}
 	var names []string
-	for _, p := range report.Profiles {
+	for _, p := range recorded.Profiles {
 		names = append(names, p.Name)
 		for name, o := range map[string]outcome{"core": p.Core, "extended": p.Extended} {
 			if s := o.Statistics; s.Failed+s.Skipped > 0 || s.Passed == 0 {
@@ -47,7 +58,7 @@ func TestFeaturesAreProved(t *testing.T) {
 		t.Fatalf("profiles: (-want +recorded)\n%s", d)
 	}
 	slices.Sort(want)
-	if d := cmp.Diff(slices.Compact(want), Features()); d != "" {
-		t.Errorf("features.txt: (-proved +claimed)\n%s", d)
+	if d := cmp.Diff(slices.Compact(want), claimed); d != "" {
+		t.Errorf("features: (-proved +claimed)\n%s", d)
 	}
 }

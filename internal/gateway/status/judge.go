@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
@@ -26,6 +27,10 @@ type surroundings struct {
 	published []cluster.GatewayAddress
 	// trouble is why sockets are not bound.
 	trouble map[table.Socket]error
+	// now is when certificates are looked at, whether they have expired.
+	now time.Time
+	// features are those of GatewayClasses.
+	features []string
 	// bundle is the version of Gateway API that the cluster has; nil until it is known whether it can be read.
 	bundle *Bundle
 }
@@ -62,6 +67,7 @@ const (
 	programmed       = "Programmed"
 	supportedVersion = "SupportedVersion"
 	conflicted       = "Conflicted"
+	resolvedRefs     = "ResolvedRefs"
 )
 
 // judge returns what the status of an object is to say; nil if nothing is to be written to it.
@@ -70,7 +76,7 @@ func (a *surroundings) judge(s *subject) *wanted {
 	case *cluster.GatewayClass:
 		if s.class != nil && a.bundle != nil {
 			return &wanted{
-				ref: s.ref, generation: o.Generation, features: Features(),
+				ref: s.ref, generation: o.Generation, features: a.features,
 				conditions: append(slices.Clip(s.class.Conditions), a.bundle.condition()),
 			}
 		}
@@ -128,8 +134,11 @@ func (a *surroundings) holder(s *subject, generation int64) *wanted {
 	for i := range s.gateway.Listeners {
 		l := &s.gateway.Listeners[i]
 		w.listeners = append(w.listeners, wantedListener{
-			l.Name, l.SupportedKinds, l.AttachedRoutes, append(slices.Clip(l.Conditions), a.listener(l)),
+			l.Name, l.SupportedKinds, l.AttachedRoutes, append(a.refs(l), a.listener(l)),
 		})
+		if c := find(w.listeners[i].conditions, resolvedRefs); c != nil && c.Reason == certificateExpired {
+			w.problems = append(w.problems, problem{c.Reason, "listener " + l.Name + ": " + c.Message})
+		}
 		if c := find(l.Conditions, conflicted); c != nil && c.Status == "True" {
 			w.problems = append(w.problems, problem{c.Reason, "listener " + l.Name + ": " + c.Message})
 		}
@@ -214,6 +223,25 @@ const (
 	parentNotProgrammed = "ParentNotProgrammed"
 	noAddress           = "the gateway knows no address of its own: see gateway.publish in its configuration"
 )
+
+// certificateExpired is the reason of the condition ResolvedRefs of a listener whose references are right, and have an
+// expired certificate.
+const certificateExpired = "CertificateExpired"
+
+// refs returns the conditions of a listener, with ResolvedRefs false if a certificate has expired.
+func (a *surroundings) refs(l *compile.ListenerVerdict) []cluster.Condition {
+	conditions := slices.Clone(l.Conditions)
+	if c := find(conditions, resolvedRefs); c != nil && c.Status == "True" && expired(l, a.now) {
+		message := "a certificate has expired, and is still served: " + l.Expires.UTC().Format(time.RFC3339)
+		*c = cluster.Condition{Type: resolvedRefs, Status: "False", Reason: certificateExpired, Message: message}
+	}
+	return conditions
+}
+
+// expired reports whether a certificate of a listener has expired.
+func expired(l *compile.ListenerVerdict, now time.Time) bool {
+	return !l.Expires.IsZero() && now.After(l.Expires)
+}
 
 // listener returns the condition Programmed of a listener.
 func (a *surroundings) listener(l *compile.ListenerVerdict) cluster.Condition {

@@ -59,8 +59,10 @@ type Warning struct {
 type Config struct {
 	// Controller is that of our GatewayClasses: the entries in statuses of routes that are ours.
 	Controller string
-	Publish    Publish
-	Writer     Writer
+	// Experimental: fields of the experimental channel have an effect.
+	Experimental bool
+	Publish      Publish
+	Writer       Writer
 	// Lead calls work while this process leads, as often as it does, until ctx is done. Nil: it leads always.
 	Lead func(ctx context.Context, work func(context.Context) error) error
 	// Bundles follows the version of Gateway API that the cluster has, and calls set whenever it is known or
@@ -112,6 +114,7 @@ func New(cfg Config) *Reporter {
 		cfg: cfg, queue: newQueue(time.Now, Kinds()...), known: make(map[cluster.Ref]subject),
 		told: make(map[cluster.Ref]map[problem]bool),
 	}
+	r.around.features = Features(cfg.Experimental)
 	if cfg.Bundles == nil {
 		r.around.bundle = &Bundle{Err: errors.New("the version of Gateway API is not read")}
 	}
@@ -171,14 +174,26 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 		}
 	}
 	was := r.around
-	r.around.published, r.around.trouble = b.published, trouble
-	if (was.published == nil) != (b.published == nil) || !slices.Equal(was.published, b.published) ||
+	r.around.published, r.around.trouble, r.around.now = b.published, trouble, time.Now()
+	if r.expiredSince(was.now) || (was.published == nil) != (b.published == nil) || !slices.Equal(was.published, b.published) ||
 		!maps.EqualFunc(was.trouble, trouble, sameError) {
 		r.judgeKnown()
 	}
 	for i := range b.subjects {
 		r.judge(&b.subjects[i])
 	}
+}
+
+// expiredSince reports whether a certificate of a listener has expired since a time. It needs mu.
+func (r *Reporter) expiredSince(was time.Time) bool {
+	for _, s := range r.known {
+		if s.gateway != nil && slices.ContainsFunc(s.gateway.Listeners, func(l compile.ListenerVerdict) bool {
+			return expired(&l, r.around.now) && !expired(&l, was)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // isAround reports whether statuses of a kind depend on surroundings: those of routes and policies do not.

@@ -549,7 +549,7 @@ func (w *world) scratch(p *process) map[cluster.Ref]string {
 	made := make(map[cluster.Ref]string)
 	p.server.store.View(func(v *cluster.View) {
 		b := r.Look(v, c, c.Apply(v, &cluster.Changes{Everything: true}).Changed)
-		around := surroundings{b.published, w.trouble, &bundle}
+		around := surroundings{b.published, w.trouble, time.Now(), Features(false), &bundle}
 		for k := range p.server.objects {
 			made[k] = strings.Join(said(v.Object(k.Kind, k.Key)), "\n")
 		}

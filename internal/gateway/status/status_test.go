@@ -14,6 +14,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // of returns the kind and key of an object in the namespace a.
@@ -43,7 +44,7 @@ func TestStatuses(t *testing.T) {
 	}{
 		"a GatewayClass": {
 			nil, ourClass.Ref(),
-			[]string{good + "1, SupportedVersion=True SupportedVersion 1", strings.Join(Features(), " ")},
+			[]string{good + "1, SupportedVersion=True SupportedVersion 1", strings.Join(Features(false), " ")},
 		},
 		"a GatewayClass of another controller": {nil, otherClass.Ref(), []string{"", ""}},
 		"a Gateway": {
@@ -375,8 +376,65 @@ func TestBundle(t *testing.T) {
 // TestFeatures: the list is in order, and has no feature twice.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
-	all := Features()
+	all := Features(false)
 	if len(all) == 0 || len(all) > 64 || !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
 		t.Errorf("features %q, want up to 64 different ones in order", all)
 	}
+}
+
+// TestExpired: when a certificate expires, the listener says so, and one Event does.
+func TestExpired(t *testing.T) {
+	t.Parallel()
+	const life = 90 * time.Minute
+	gw := gateway("g", "ours", 1, "https:443", "http:80")
+	gw.Gateway.Listeners[0].Protocol = cluster.HTTPSProtocol
+	gw.Gateway.Listeners[0].TLS = &cluster.ListenerTLS{
+		Certificates: []cluster.ObjectRef{{Kind: "Secret", Namespace: "a", Name: "c"}},
+	}
+	test(t, base(gw), func(p *process) {
+		t := p.t
+		put := func(until time.Time) {
+			t.Helper()
+			made, err := testcert.New("https.test", until)
+			if err != nil {
+				t.Fatal(err)
+			}
+			certificate, key := made.PEM()
+			p.server.put(&cluster.Secret{
+				Key: cluster.Key{Namespace: "a", Name: "c"}, Type: "kubernetes.io/tls",
+				Data: map[string]cluster.Confidential{"tls.crt": certificate, "tls.key": key},
+			})
+		}
+		check := func(what, want string, events int) {
+			t.Helper()
+			synctest.Wait()
+			s := get[*cluster.Frontend](p.server, of(cluster.KindGateway, "g")).Gateway.Status
+			i := slices.IndexFunc(s.Listeners[0].Conditions, func(c cluster.StatusCondition) bool { return c.Type == resolvedRefs })
+			if c := s.Listeners[0].Conditions[i]; c.Status+" "+c.Reason != want {
+				t.Errorf("%s: ResolvedRefs is %s %s: %s, want %s", what, c.Status, c.Reason, c.Message, want)
+			}
+			if got := programmedText(s.Listeners[0].Conditions); got != "True " {
+				t.Errorf("%s: Programmed is %s", what, got)
+			}
+			expiries := 0
+			for _, e := range p.server.events {
+				if strings.Contains(e, certificateExpired) {
+					expiries++
+				}
+			}
+			if expiries != events {
+				t.Errorf("%s: %d Events, want %d: %q", what, expiries, events, p.server.events)
+			}
+		}
+		put(time.Now().Add(life))
+		check("at first", "True ResolvedRefs", 0)
+		time.Sleep(life - time.Second)
+		p.troubles <- nil
+		check("in the last second", "True ResolvedRefs", 0)
+		time.Sleep(2 * time.Second)
+		p.troubles <- nil
+		check("then", "False CertificateExpired", 1)
+		put(time.Now().Add(life))
+		check("renewed", "True ResolvedRefs", 1)
+	})
 }

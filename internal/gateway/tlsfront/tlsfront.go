@@ -9,6 +9,7 @@ package tlsfront
 import (
 	"crypto/tls"
 	"log/slog"
+	"sync/atomic"
 
 	"portolan.dev/portolan/internal/gateway/table"
 )
@@ -29,6 +30,7 @@ type Config struct {
 type Front struct {
 	cfg     Config
 	tickets tickets
+	staples atomic.Pointer[staples]
 }
 
 // New returns a Front.
@@ -58,14 +60,15 @@ func (f *Front) At(at table.Socket) func() *tls.Config {
 	config := &tls.Config{
 		MinVersion: f.cfg.MinVersion, CipherSuites: f.cfg.Suites, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			_, c := f.certificate(at, hello)
-			return c, nil
+			t := f.cfg.Table()
+			_, c := f.certificate(t, at, hello)
+			return f.fresh(t, c), nil
 		},
 	}
 	// It is asked before a session is resumed, which needs no certificate of the server, and which crypto/tls refuses if
 	// the client's certificate does not do any more.
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		owner, c := f.certificate(at, hello)
+		owner, c := f.certificate(f.cfg.Table(), at, hello)
 		if c == nil {
 			f.cfg.Log.Debug("no certificate", "name", hello.ServerName, "client", hello.Conn.RemoteAddr())
 			return refused, nil
@@ -74,16 +77,15 @@ func (f *Front) At(at table.Socket) func() *tls.Config {
 	}
 	f.tickets.resumeAt(at, config)
 	return func() *tls.Config {
-		if p := f.port(at); p == nil || !p.TLS() {
+		if p := port(f.cfg.Table(), at); p == nil || !p.TLS() {
 			return nil
 		}
 		return config
 	}
 }
 
-// port returns what is served at a socket; nil if nothing is.
-func (f *Front) port(at table.Socket) *table.Port {
-	t := f.cfg.Table()
+// port returns what a table, which may be nil, serves at a socket; nil if nothing is.
+func port(t *table.Table, at table.Socket) *table.Port {
 	if t == nil {
 		return nil
 	}
@@ -91,8 +93,12 @@ func (f *Front) port(at table.Socket) *table.Port {
 }
 
 // certificate returns the one for a client, and whose it is; nil if there is none.
-func (f *Front) certificate(at table.Socket, hello *tls.ClientHelloInfo) (owner *table.Listener, c *tls.Certificate) {
-	p := f.port(at)
+func (f *Front) certificate(
+	t *table.Table,
+	at table.Socket,
+	hello *tls.ClientHelloInfo,
+) (owner *table.Listener, c *tls.Certificate) {
+	p := port(t, at)
 	if p == nil {
 		return nil, nil
 	}

@@ -3,6 +3,7 @@
 package world
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ var configuration = `
 gateway:
   portOffset: 0
   pool: [` + addresses() + `]
+  experimental: %t
 admin:
   listen: 127.0.0.1:9153
 `
@@ -61,7 +63,7 @@ func (w *World) StartGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(w.dir, "gateway.yaml")
-	if err := os.WriteFile(config, []byte(configuration), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, w.channel == Experimental), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	gateway := process.Process{

@@ -32,6 +32,7 @@ type World struct {
 	*controlplane.ControlPlane
 	// API is an administrator's client, which knows the kinds of the Gateway API.
 	API      client.Client
+	channel  Channel
 	programs programs
 	dir      string
 }
@@ -39,7 +40,7 @@ type World struct {
 // Start starts a control plane with the definitions of a channel, and a node. They end with the test.
 func Start(t *testing.T, channel Channel) *World {
 	t.Helper()
-	w := &World{dir: t.TempDir()}
+	w := &World{channel: channel, dir: t.TempDir()}
 	var err error
 	if w.programs, err = prepared(); err != nil {
 		t.Fatal(err)

@@ -72,8 +72,8 @@ var known = func() map[string]Known {
 
 // What becomes of what a RoutePolicy says: see gateway-policy.md.
 const (
-	policy   = "a RoutePolicy, which this version does not serve"
-	closing  = policy + "; until then the rules have no backends, and answer with 500"
+	policy   = "a RoutePolicy"
+	limiting = policy + "; requests beyond it are answered with 429"
 	noFilter = "no filter does the same; the rules have no backends, and answer with 500"
 )
 
@@ -126,14 +126,14 @@ func paths() []Known {
 
 func authentication() []Known {
 	return []Known{
-		{Name: "auth-type", Effect: Used, Routes: closing, restricts: true, read: readAuthType},
-		{Name: "auth-secret", Effect: Used, Text: "one of another namespace closes", Routes: closing, restricts: true,
-			read: readAuthSecret},
-		{Name: "auth-secret-type", Effect: Used, Routes: closing, restricts: true,
+		{Name: "auth-type", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: readAuthType},
+		{Name: "auth-secret", Effect: Used, Text: "one of another namespace closes", Outcome: Done, Routes: policy,
+			restricts: true, read: readAuthSecret},
+		{Name: "auth-secret-type", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
 			read: oneOf([]string{"auth-file", "auth-map"}, func(s *Settings, v string) {
 				s.basic().Map = v == "auth-map"
 			})},
-		{Name: "auth-realm", Effect: Used, Routes: closing,
+		{Name: "auth-realm", Effect: Used, Outcome: Done, Routes: policy,
 			read: func(p *parser, v string) error { p.settings.basic().Realm = v; return nil }},
 		{Name: "auth-url", Effect: Used, Routes: noFilter, restricts: true, read: readAuthURL},
 		{Name: "auth-method", Effect: Used, Routes: noFilter, restricts: true,
@@ -170,25 +170,25 @@ func restrictions() []Known {
 		return Known{Name: name, Effect: Used, Outcome: Done, Routes: "a filter CORS", read: read}
 	}
 	return []Known{
-		{Name: "allowlist-source-range", Effect: Used, Routes: closing, restricts: true, read: allow},
-		{Name: "whitelist-source-range", Effect: Used, Routes: closing, restricts: true, read: allow},
-		{Name: "denylist-source-range", Effect: Used, Routes: closing, restricts: true,
+		{Name: "allowlist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: allow},
+		{Name: "whitelist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: allow},
+		{Name: "denylist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
 			read: ranges(func(s *Settings, all []prefix) { s.Deny = append(s.Deny, all...) })},
-		{Name: "limit-rps", Effect: Used, Routes: policy,
+		{Name: "limit-rps", Effect: Used, Outcome: Differs, Routes: limiting,
 			read: number(0, func(s *Settings, n int) { s.limits().PerSecond = n })},
-		{Name: "limit-rpm", Effect: Used, Routes: policy,
+		{Name: "limit-rpm", Effect: Used, Outcome: Differs, Routes: limiting,
 			read: number(0, func(s *Settings, n int) { s.limits().PerMinute = n })},
 		{Name: "limit-connections", Effect: Used, Text: "counts requests under way",
-			Routes: policy + "; it counts requests under way",
-			read:   number(0, func(s *Settings, n int) { s.limits().Connections = n })},
-		{Name: "limit-burst-multiplier", Effect: Used, Routes: policy,
+			Outcome: Differs, Routes: limiting + ", and it counts requests under way",
+			read: number(0, func(s *Settings, n int) { s.limits().Connections = n })},
+		{Name: "limit-burst-multiplier", Effect: Used, Outcome: Done, Routes: policy,
 			read: number(1, func(s *Settings, n int) { s.limits().Burst = n })},
-		{Name: "limit-allowlist", Effect: Used, Routes: policy, read: except},
-		{Name: "limit-whitelist", Effect: Used, Routes: policy, read: except},
+		{Name: "limit-allowlist", Effect: Used, Outcome: Done, Routes: policy, read: except},
+		{Name: "limit-whitelist", Effect: Used, Outcome: Done, Routes: policy, read: except},
 		{Name: "limit-rate", Effect: Unsupported, Text: "responses are sent as fast as clients take them",
 			Routes: "responses are sent as fast as clients take them"},
 		{Name: "limit-rate-after", Effect: Unsupported, Text: "as limit-rate", Routes: "as limit-rate"},
-		{Name: "proxy-body-size", Effect: Used, Routes: policy, read: readBody},
+		{Name: "proxy-body-size", Effect: Used, Outcome: Done, Routes: policy, read: readBody},
 		{Name: "enable-cors", Effect: Used, Outcome: Done, Routes: "a filter CORS",
 			read: flag(func(s *Settings, _ bool) { s.cors() })},
 		cors("cors-allow-origin", readOrigins),

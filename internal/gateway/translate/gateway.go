@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,10 @@ const api = "gateway.networking.k8s.io/v1"
 
 // httpListener is the name of the listener for HTTP.
 const httpListener = "http"
+
+// maxRanges is how many ranges of clients a list of a RoutePolicy can have, and maxCount how many requests it can
+// count.
+const maxRanges, maxCount = 1024, 1 << 30
 
 // maxListeners is how many listeners a ListenerSet can have (ListenerSetSpec.listeners).
 const maxListeners = 64
@@ -138,7 +143,7 @@ func limit(name string, most int) string {
 func (t *translator) policy(s *source) {
 	set := s.Settings
 	spec := Object{}
-	if set.Canary != nil || set.Denied != "" || len(s.routes) == 0 {
+	if set.Canary != nil || set.Denied != "" || len(s.routes) == 0 || tooLong(set) {
 		return
 	}
 	prefixes(spec, "allow", set.Allow)
@@ -152,8 +157,10 @@ func (t *translator) policy(s *source) {
 			format = "Map"
 		}
 		basic := Object{"secretRef": Object{"name": b.Secret}, "format": format}
-		if b.Realm != "" {
+		if realmText.MatchString(b.Realm) {
 			basic["realm"] = b.Realm
+		} else if b.Realm != "" {
+			s.note("auth-realm", annotation.Differs, "a RoutePolicy has at most 128 characters of ASCII")
 		}
 		spec["basicAuth"] = basic
 	}
@@ -167,13 +174,19 @@ func (t *translator) policy(s *source) {
 		one["targetRefs"] = targets
 		key := s.Key
 		if n > 0 {
-			key.Name = fmt.Sprintf("%s-%d", key.Name, n/16+1)
+			key.Name = fmt.Sprintf("%s-%d", limit(key.Name, 240), n/16+1)
 		}
 		t.policies = append(t.policies, Object{
 			"apiVersion": "portolan.dev/v1alpha1", "kind": "RoutePolicy", "metadata": meta(key), "spec": one,
 		})
 	}
 }
+
+// tooLong reports whether no RoutePolicy can have all ranges of clients.
+func tooLong(set *annotation.Settings) bool { return max(len(set.Allow), len(set.Deny)) > maxRanges }
+
+// realmText is a realm that a RoutePolicy can have.
+var realmText = regexp.MustCompile(`^[ -~]{1,128}$`)
 
 // limits sets the limits of a RoutePolicy.
 func limits(spec Object, l *annotation.Limits) {
@@ -183,11 +196,11 @@ func limits(spec Object, l *annotation.Limits) {
 	var rates []any
 	rate := func(n int, per time.Duration) {
 		if n > 0 {
-			one := Object{"requests": n, "per": per.String(), "burst": max(1, n*l.Burst)}
+			one := Object{"requests": min(n, maxCount), "per": per.String(), "burst": min(max(1, n*l.Burst), maxCount)}
 			if per == time.Minute {
 				one["per"] = "1m"
 			}
-			prefixes(one, "except", l.Except)
+			prefixes(one, "except", l.Except[:min(len(l.Except), maxRanges)])
 			rates = append(rates, one)
 		}
 	}
@@ -197,8 +210,8 @@ func limits(spec Object, l *annotation.Limits) {
 		spec["rateLimits"] = rates
 	}
 	if l.Connections > 0 {
-		one := Object{"max": l.Connections}
-		prefixes(one, "except", l.Except)
+		one := Object{"max": min(l.Connections, maxCount)}
+		prefixes(one, "except", l.Except[:min(len(l.Except), maxRanges)])
 		spec["concurrentRequests"] = one
 	}
 }

@@ -15,12 +15,13 @@ const maxRules, maxMatches = 16, 64
 func (t *translator) ingress(h *host, s *source) {
 	var rules []any
 	matches := []any{}
+	var root []any
 	if h.AppRoot != "" && s.Settings.AppRoot == h.AppRoot && h.ClosedBy == nil {
 		m := Object{"path": Object{"type": "Exact", "value": "/"}}
 		matches = append(matches, m)
-		rules = append(rules, Object{"matches": []any{m}, "filters": []any{redirectTo(Object{
+		root = []any{Object{"matches": []any{m}, "filters": []any{redirectTo(Object{
 			"path": fullPath(h.AppRoot), "statusCode": 302,
-		})}})
+		})}}}
 	}
 	slash := false
 	for i := range h.Locations {
@@ -35,7 +36,7 @@ func (t *translator) ingress(h *host, s *source) {
 	if s.Spec.Default != nil && !slash && len(rules) > 0 {
 		rules = append(rules, t.rest(h, s))
 	}
-	if len(rules) == 0 {
+	if len(rules)+len(root) == 0 {
 		return
 	}
 	base := s.Key.Name
@@ -47,6 +48,7 @@ func (t *translator) ingress(h *host, s *source) {
 		which = "tls"
 		t.route(h, s, routeOf{base + "-to-https", "http", redirectRules(matches), h.hostnames})
 	}
+	t.route(h, s, routeOf{base + "-app-root", which, root, h.hostnames}) // which no policy restricts
 	s.routes = append(s.routes, t.route(h, s, routeOf{base, which, rules, h.hostnames})...)
 	t.www(h, s, base)
 }

@@ -66,7 +66,9 @@ func (t *translator) closed(h *host, s *source) bool {
 		s.note("auth-url", annotation.Missing, "there is no filter for it in the standard channel: "+text)
 	case set.Basic != nil && set.Basic.Namespace != "" && set.Basic.Namespace != s.Key.Namespace:
 		s.note("auth-secret", annotation.Missing, "the Secret is in another namespace: "+text)
-	case len(set.Allow) > 0 || len(set.Deny) > 0 || set.Basic != nil: // a RoutePolicy is not served yet
+	case tooLong(set):
+		s.note("spec.rules", annotation.Missing,
+			fmt.Sprintf("a RoutePolicy has at most %d ranges of clients: %s", maxRanges, text))
 	default:
 		return false
 	}

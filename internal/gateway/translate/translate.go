@@ -237,8 +237,8 @@ func (t *translator) result() *Result {
 	for _, key := range slices.SortedFunc(keys(t.backendTLS), cluster.Key.Compare) {
 		r.Objects = append(r.Objects, t.backendTLS[key])
 	}
+	r.Objects = append(r.Objects, t.policies...) // before the routes, so that no request is served without
 	r.Objects = append(r.Objects, t.routes...)
-	r.Objects = append(r.Objects, t.policies...)
 	for _, s := range t.sources {
 		for _, name := range sortedKeys(s.notes) {
 			r.Notes = append(r.Notes, s.notes[name])

@@ -137,11 +137,45 @@ func TestIngresses(t *testing.T) {
 			of:   []*cluster.Frontend{ingress("b", annotations{"canary": "true", "canary-weight": "1"}, "/", prefix)},
 			note: "canary: missing: no other Ingress has the path / of x.test", not: []string{"HTTPRoute"},
 		},
-		"passwords close": {
-			of: []*cluster.Frontend{ingress("a", annotations{"auth-type": "basic", "auth-secret": "users"}, "/",
-				prefix)},
-			has: []string{`"basicAuth":{"format":"File","secretRef":{"name":"users"}}`}, not: []string{"backendRefs"},
-			note: "auth-secret: missing",
+		"passwords": {
+			of: []*cluster.Frontend{ingress("a", annotations{
+				"auth-type": "basic", "auth-secret": "users", "auth-realm": "Staff",
+			}, "/", prefix)},
+			has: []string{
+				`"basicAuth":{"format":"File","realm":"Staff","secretRef":{"name":"users"}}`, `"backendRefs":[{"name":"a"`,
+				`"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"HTTPRoute","name":"a"}]}},{"apiVersion":` +
+					`"gateway.networking.k8s.io/v1","kind":"HTTPRoute"`, // the policy is applied before the route
+			},
+			note: "auth-secret: done: a RoutePolicy",
+		},
+		"a realm that no policy can have": {
+			of: []*cluster.Frontend{ingress("a", annotations{
+				"auth-type": "basic", "auth-secret": "users", "auth-realm": "Büro",
+			}, "/", prefix)},
+			has: []string{`"basicAuth":{"format":"File","secretRef":{"name":"users"}}`}, note: "auth-realm: differs",
+		},
+		"limits": {
+			of: []*cluster.Frontend{ingress("a", annotations{
+				"limit-rps": "5", "limit-rpm": "100", "limit-connections": "7", "limit-burst-multiplier": "3",
+				"limit-whitelist": "10.0.0.0/8", "denylist-source-range": "192.0.2.1",
+			}, "/", prefix)},
+			has: []string{
+				`{"burst":15,"except":["10.0.0.0/8"],"per":"1s","requests":5}`, `"per":"1m","requests":100}`,
+				`"concurrentRequests":{"except":["10.0.0.0/8"],"max":7}`, `"deny":["192.0.2.1/32"]`,
+			},
+			note: "limit-connections: differs",
+		},
+		"more ranges than a policy can have close": {
+			of: []*cluster.Frontend{ingress("a", annotations{
+				"denylist-source-range": strings.Repeat("192.0.2.1,", maxRanges+1),
+			}, "/", prefix)},
+			not: []string{"backendRefs", "RoutePolicy"}, note: "spec.rules: missing: a RoutePolicy has at most 1024 ranges",
+		},
+		"a redirect of the root is not restricted": {
+			of: []*cluster.Frontend{ingress("a", annotations{"app-root": "/ui", "whitelist-source-range": "10.0.0.0/8"}, "/", prefix)},
+			has: []string{
+				`"name":"a-app-root"`, `"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"HTTPRoute","name":"a"}]`,
+			},
 		},
 		"client certificates close all of the host": {
 			of: []*cluster.Frontend{
@@ -152,7 +186,11 @@ func TestIngresses(t *testing.T) {
 			of: []*cluster.Frontend{
 				withDefault(ingress("a", annotations{"whitelist-source-range": "10.0.0.0/8"}, "/a", prefix)),
 				withoutRules(withDefault(ingress("b", annotations{"whitelist-source-range": "10.0.0.0/8"}))),
-			}, has: []string{`"name":"a"`, `"name":"b"`}, not: []string{"backendRefs"}, note: "whitelist-source-range: missing",
+			},
+			has: []string{
+				`"spec":{"allow":["10.0.0.0/8"],"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"HTTPRoute","name":"a"}]}`,
+				`"spec":{"allow":["10.0.0.0/8"],"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"HTTPRoute","name":"b"}]}`,
+			}, note: "whitelist-source-range: done",
 		},
 		"digest closes": {
 			of: []*cluster.Frontend{ingress("a", annotations{"auth-type": "digest", "auth-secret": "u"}, "/",

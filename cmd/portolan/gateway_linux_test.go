@@ -590,11 +590,14 @@ func TestGatewayTellsProblems(t *testing.T) {
 	g := startGateway(t, "", map[string]string{
 		"namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n",
 		"gateway.yaml":   shopGateway(gateway, 80), "ingress.yaml": gatewayIngress("shop", "shop.example"),
+		"policy.yaml": "apiVersion: portolan.dev/v1alpha1\nkind: RoutePolicy\nmetadata: {name: p, namespace: shop}\n" +
+			"spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: none}]}\n",
 	})
 	const said, ofRoute, ofIngress = "not all of an object is served.*", `object="httproute shop/.*Service shop/web does not exist`,
 		`object="ingress shop/shop".*Service shop/web does not exist`
 	g.waitLog(said + ofRoute)
 	g.waitLog(said + ofIngress)
+	g.waitLog(said + `object="routepolicy shop/p".*TargetNotFound`)
 	write(t, filepath.Join(g.dir, "service.yaml"), gatewayService())
 	g.want(8080, "shop.example", "/", http.StatusServiceUnavailable, "no ready endpoint")
 	if n := strings.Count(g.logged(), "Service shop/web does not exist"); n != 2 {

@@ -79,6 +79,13 @@ func (s *statusLog) problems(o cluster.Object) map[string]bool {
 			}
 		}
 	}
+	ofParents := func(statuses []cluster.ParentStatus) {
+		for i := range statuses {
+			if statuses[i].Controller == s.controller {
+				add("", statuses[i].Conditions)
+			}
+		}
+	}
 	switch o := o.(type) {
 	case *cluster.Frontend:
 		if o.Gateway != nil {
@@ -93,11 +100,11 @@ func (s *statusLog) problems(o cluster.Object) map[string]bool {
 			add("listener "+l.Name+": ", l.Conditions)
 		}
 	case *cluster.Route:
-		for _, p := range o.Spec.Statuses {
-			if p.Controller == s.controller {
-				add("", p.Conditions)
-			}
-		}
+		ofParents(o.Spec.Statuses)
+	case *cluster.BackendTLSPolicy:
+		ofParents(o.Ancestors)
+	case *cluster.RoutePolicy:
+		ofParents(o.Ancestors)
 	}
 	return all
 }

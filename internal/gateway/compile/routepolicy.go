@@ -25,6 +25,7 @@ type routePolicy struct {
 
 // guarding is what a RoutePolicy has rules demand of requests.
 type guarding struct {
+	by    cluster.Key
 	guard *table.Guard // nil for nothing
 	// closed says why the policy cannot be obeyed, so that no request is served. It is empty if it can be.
 	closed string
@@ -99,14 +100,16 @@ func (g *guarding) apply(rule *table.Rule) {
 		rule.Guard = &made
 	}
 	if g.closed != "" && rule.Status == 0 {
-		rule.Status, rule.Reason, rule.Backends = 503, table.Reason(g.closed), nil
+		rule.Status, rule.Backends = 503, nil
+		rule.Reason = table.Reason(fmt.Sprintf("RoutePolicy %s: %s", g.by, g.closed))
 	}
 }
 
 // compileGuard compiles what a policy demands.
 func compileGuard(v *cluster.View, p *cluster.RoutePolicy) (made guarding) {
-	if p.Invalid != "" {
-		return guarding{closed: p.Invalid}
+	made.by = p.Key
+	if made.closed = p.Invalid; made.closed != "" {
+		return made
 	}
 	key := p.Ref().String()
 	g := &table.Guard{Allow: p.Allow, Deny: p.Deny, MaxBody: p.MaxBody}
@@ -120,7 +123,7 @@ func compileGuard(v *cluster.View, p *cluster.RoutePolicy) (made guarding) {
 	}
 	if p.Passwords != nil {
 		if g.BasicAuth, made.notes, made.closed = passwords(v, p.Passwords); made.closed != "" {
-			return guarding{closed: made.closed}
+			return made
 		}
 	}
 	if !reflect.DeepEqual(g, new(table.Guard)) {

@@ -159,13 +159,11 @@ func (x *explainer) ruleProblem(r *Rule) {
 	rule := r.route.Rule
 	name, isIngress := strings.CutPrefix(rule.Object, "ingress ")
 	if !isIngress {
-		x.add(
-			"rule-invalid",
-			"remove the filter, or write it as one of the types that are supported",
-			"%s: %s",
-			r.Name,
-			rule.Reason,
-		)
+		cure := "remove the filter, or write it as one of the types that are supported"
+		if rule.Status == http.StatusServiceUnavailable {
+			cure = "correct the RoutePolicy, or what it refers to"
+		}
+		x.add("rule-invalid", cure, "%s: %s", r.Name, rule.Reason)
 		return
 	}
 	namespace, name, _ := strings.Cut(name, "/")

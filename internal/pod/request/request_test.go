@@ -233,6 +233,14 @@ func TestExplain(t *testing.T) {
 			filter("{type: ExtensionRef, extensionRef: {group: a.test, kind: F, name: f}}"), "http://a.test/x",
 			"500 from the gateway: unknown filter", []string{"httproute shop/r rule 0: unknown filter"},
 		},
+		"a policy that cannot be obeyed": {
+			filter("{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}") +
+				"---\napiVersion: portolan.dev/v1alpha1\nkind: RoutePolicy\nmetadata: {namespace: shop, name: p}\n" +
+				"spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}], " +
+				"basicAuth: {secretRef: {name: none}}}\n", "http://a.test/x",
+			"503 from the gateway: RoutePolicy shop/p: Secret shop/none does not exist",
+			[]string{"correct the RoutePolicy"},
+		},
 		"CONNECT":    {gateway("gw", http80), "CONNECT http://a.test/", "405 from the gateway: CONNECT is not served", nil},
 		"a bad path": {gateway("gw", http80), "http://a.test/%00", "400 from the gateway: the path is not valid", []string{"that of a NUL"}},
 		"no gateway": {

@@ -50,7 +50,7 @@ evidence-gateway: ## requests while routes change and endpoints are replaced, an
 	CHANGES=1000 RESTARTS=200 go test -count=1 -timeout 10m -v ./cmd/portolan -run TestGatewayZeroDrop
 	cd test/attack && go test -count=1 -timeout 20m -v . -run TestGateway -time 8s
 
-evidence-h2: ## gRPC's interoperability tests and h2spec through the gateway, without root; docs/gateway-evidence.md
+evidence-h2: ## gRPC's interoperability tests, h2spec, testssl.sh and slowhttptest, without root; docs/gateway-evidence.md
 	cd test/conformance && go test -count=1 -timeout 10m -v ./interop
 
 evidence-policy: ## packets while Pods start, names are looked up and policies change, some 10 minutes, as root; docs/policy-evidence.md

@@ -66,7 +66,7 @@ func (t *translator) secureListener(h *host, of []*annotation.Ingress) *secure {
 				continue
 			}
 			if entry.Secret == "" {
-				h.sources[i].note("spec.tls", annotation.Missing, h.Name+" has no Secret: a listener needs one")
+				h.sources[i].noteField("spec.tls", annotation.Missing, h.Name+" has no Secret: a listener needs one")
 				continue
 			}
 			n := 0

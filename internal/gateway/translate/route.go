@@ -69,7 +69,11 @@ func (t *translator) redirects(h *host, s *source) bool {
 	case h.listener != nil:
 		redirects := s.Settings.SSLRedirect || s.Settings.ForceSSLRedirect
 		if _, said := s.notes["ssl-redirect"]; redirects && !said && !s.Settings.KeepSlash {
-			s.note("spec.tls", annotation.Differs, "redirects to HTTPS keep a slash at the end, which ingress-nginx removes")
+			s.noteField(
+				"spec.tls",
+				annotation.Differs,
+				"redirects to HTTPS keep a slash at the end, which ingress-nginx removes",
+			)
 		}
 		return redirects
 	case s.Settings.ForceSSLRedirect:

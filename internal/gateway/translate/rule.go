@@ -58,7 +58,7 @@ func (t *translator) closed(h *host, s *source) bool {
 	const text = "the rules have no backends, and answer with 500, until it is done otherwise"
 	switch {
 	case h.ClosedBy != nil && h.ClosedBy != s.Ingress:
-		s.note("spec.rules", annotation.Missing, h.Denied()+": "+text)
+		s.noteField("spec.rules", annotation.Missing, h.Denied()+": "+text)
 	case set.Denied != "":
 		name, _, _ := strings.Cut(set.Denied, " ")
 		s.note(name, annotation.Missing, set.Denied+": "+text)
@@ -67,7 +67,7 @@ func (t *translator) closed(h *host, s *source) bool {
 	case set.Basic != nil && set.Basic.Namespace != "" && set.Basic.Namespace != s.Key.Namespace:
 		s.note("auth-secret", annotation.Missing, "the Secret is in another namespace: "+text)
 	case tooLong(set):
-		s.note("spec.rules", annotation.Missing,
+		s.noteField("spec.rules", annotation.Missing,
 			fmt.Sprintf("a RoutePolicy has at most %d ranges of clients: %s", maxRanges, text))
 	default:
 		return false
@@ -115,7 +115,7 @@ func (t *translator) canary(h *host, l *annotation.Location, with func(backends 
 // backends returns the reference to a backend; with weight 0 it has none. It is empty if there is no such backend.
 func (t *translator) backends(s *source, b *cluster.IngressBackend, weight int) []any {
 	if b.Resource != nil {
-		s.note("spec.rules", annotation.Missing, b.Resource.Kind+" is no backend")
+		s.noteField("spec.rules", annotation.Missing, b.Resource.Kind+" is no backend")
 		return []any{}
 	}
 	key := cluster.Key{Namespace: s.Key.Namespace, Name: b.Service}
@@ -129,7 +129,7 @@ func (t *translator) backends(s *source, b *cluster.IngressBackend, weight int) 
 		}
 	}
 	if number == 0 {
-		s.note("spec.rules", annotation.Missing, fmt.Sprintf("Service %s has no port called %s", key, b.Port))
+		s.noteField("spec.rules", annotation.Missing, fmt.Sprintf("Service %s has no port called %s", key, b.Port))
 		return []any{}
 	}
 	ref := Object{"name": b.Service, "port": number}
@@ -306,14 +306,17 @@ func (t *translator) path(h *host, l *annotation.Location) (match, rewrite Objec
 			kind = "Exact"
 		}
 		if l.Type == cluster.PathImplementationSpecific && l.Text != "/" {
-			s.note("spec.rules", annotation.Differs, l.Text+" is a prefix of elements, not of characters")
+			s.noteField("spec.rules", annotation.Differs, l.Text+" is a prefix of elements, not of characters")
 		}
 		return path(kind, l.Text), nil, true
 	}
 	if h.prefixes {
 		before, to, _ := prefix(l)
-		for _, name := range []string{"use-regex", "rewrite-target"} {
-			s.noteIf(name, annotation.Differs, "paths of the host become prefixes of elements, with regard to case")
+		const text = "paths of the host become prefixes of elements, with regard to case"
+		s.noteIf("use-regex", annotation.Differs, text)
+		s.noteIf("rewrite-target", annotation.Differs, text)
+		if !s.Settings.UseRegex && !l.Rewrites() {
+			s.noteField("spec.rules", annotation.Differs, text)
 		}
 		if l.Type == cluster.PathExact && literal.MatchString(l.Text) {
 			before = l.Text
@@ -331,13 +334,17 @@ func (t *translator) path(h *host, l *annotation.Location) (match, rewrite Objec
 	match = path("PathPrefix", "/")
 	if l.Text != "/" {
 		if _, err := l.Expression(); err != nil {
-			s.note("spec.rules", annotation.Missing, l.Text+" is not a regular expression of RE2: the rule is for all paths "+
-				"that begin with "+cmp.Or(l.Literal(), "/")+", and has no backends; write it in another way")
+			s.noteField(
+				"spec.rules",
+				annotation.Missing,
+				l.Text+" is not a regular expression of RE2: the rule is for all "+
+					"paths that begin with "+cmp.Or(l.Literal(), "/")+", and has no backends; write it in another way",
+			)
 			return path("RegularExpression", "(?i:"+regexp.QuoteMeta(l.Literal())+")(?s:.*)"), nil, false
 		}
 		match = path("RegularExpression", "(?i:"+l.Text+")(?s:.*)")
 		if len(l.Text) > 900 {
-			s.note("spec.rules", annotation.Missing, "a path is too long for a route")
+			s.noteField("spec.rules", annotation.Missing, "a path is too long for a route")
 			return path("PathPrefix", "/"), nil, false
 		}
 	}

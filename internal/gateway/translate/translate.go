@@ -155,6 +155,17 @@ func (s *source) note(name string, o annotation.Outcome, text string) {
 	s.notes[name] = Note{Namespace: s.Key.Namespace, Ingress: s.Key.Name, Annotation: name, Outcome: o, Text: text}
 }
 
+// noteField is note for a field, of which several things may be said: the most severe ones are.
+func (s *source) noteField(name string, o annotation.Outcome, text string) {
+	was, said := s.notes[name]
+	switch {
+	case !said || o < was.Outcome:
+		s.note(name, o, text)
+	case o == was.Outcome && !slices.Contains(strings.Split(was.Text, "; "), text):
+		s.note(name, o, was.Text+"; "+text)
+	}
+}
+
 // noteIf is note for an annotation that the Ingress has, unless something more severe is said of it.
 func (s *source) noteIf(name string, o annotation.Outcome, text string) {
 	if was, ok := s.notes[name]; ok && was.Outcome >= o {

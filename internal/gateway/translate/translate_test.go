@@ -93,6 +93,15 @@ func TestIngresses(t *testing.T) {
 				`{"type":"PathPrefix","value":"/old"}`},
 			not: []string{"RegularExpression"}, note: "rewrite-target: differs: paths of the host become prefixes",
 		},
+		"the rest after a prefix, of another Ingress": {
+			of: []*cluster.Frontend{
+				ingress("a", nil, "/a", prefix), ingress("b", annotations{"rewrite-target": "/$2"}, "/old(/|$)(.*)", specific),
+			}, note: "a: spec.rules: differs: paths of the host become prefixes of elements",
+		},
+		"each path is told": {
+			of:   []*cluster.Frontend{ingress("a", nil, "/a", specific, "/b", specific)},
+			note: "/b is a prefix of elements, not of characters; /a is a prefix of elements, not of characters",
+		},
 		"groups elsewhere are missing, and closed": {
 			of:  []*cluster.Frontend{ingress("a", annotations{"rewrite-target": "/$2/$1"}, "/(a|b)/(.*)", specific)},
 			not: []string{"backendRefs", "URLRewrite"}, note: "rewrite-target: missing: /$2/$1 for",

@@ -246,6 +246,11 @@ func compareParents(a, b cluster.ParentRef) int {
 	)
 }
 
+// PolicyAcceptance returns the condition Accepted of a RoutePolicy for one of its targets, whoever serves that.
+func PolicyAcceptance(v *cluster.View, p *cluster.RoutePolicy, target *cluster.PolicyTarget) cluster.Condition {
+	return (&routePolicy{from: p, guarding: compileGuard(v, p)}).acceptance(v, target)
+}
+
 // acceptance returns the condition Accepted of a policy, as far as a target goes.
 func (p *routePolicy) acceptance(v *cluster.View, t *cluster.PolicyTarget) cluster.Condition {
 	missing := func(format string, args ...any) cluster.Condition {

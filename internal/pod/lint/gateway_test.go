@@ -15,6 +15,12 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
+// policyOf returns a RoutePolicy of an HTTPRoute.
+func policyOf(name, target, more string) string {
+	return "{apiVersion: portolan.dev/v1alpha1, kind: RoutePolicy, metadata: {name: " + name + ", namespace: orders}, " +
+		"spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, " + target + "}], " + more + "}}"
+}
+
 func inGroup(group, kind, name, rest string) string {
 	return fmt.Sprintf("{apiVersion: %s/v1, kind: %s, metadata: {name: %s, namespace: orders}, %s}", group, kind, name, rest)
 }
@@ -137,6 +143,18 @@ func TestGatewayFindings(t *testing.T) {
 			[]string{"error: ingress orders/shop: listener-conflict: gateway orders/public tls serves TLS at port 80: it is not served there; give the listener of the Gateway another port"}},
 		"a ListenerSet of no Gateway": {texts{inGroup("gateway.networking.k8s.io", "ListenerSet", "set", "spec: {parentRef: {name: gone}, "+listenersOf(httpAt80)+"}")}, inCluster,
 			[]string{"error: listenerset orders/set: listenerset-not-allowed: Gateway orders/gone does not exist; name a Gateway that exists"}},
+
+		"a RoutePolicy that is obeyed": {texts{web, ours, public, routeOf("web", atPublic+", "+rulesTo), policyOf("a", "name: web", "")}, inCluster, nil},
+		"a RoutePolicy without a route": {texts{policyOf("a", "name: web", "")}, inCluster,
+			[]string{"error: routepolicy orders/a: routepolicy-not-accepted: HTTPRoute orders/web does not exist: nothing is restricted; name a route"}},
+		"a RoutePolicy whose route manifests lack": {texts{policyOf("a", "name: web", "")}, inManifests, nil},
+		"a RoutePolicy without a rule": {texts{web, routeOf("web", atPublic+", "+rulesTo), policyOf("a", "name: web, sectionName: x", "")}, inManifests,
+			[]string{"error: routepolicy orders/a: routepolicy-not-accepted: HTTPRoute orders/web has no rule called x: nothing is restricted; name"}},
+		"two RoutePolicies of a route": {texts{web, routeOf("web", atPublic+", "+rulesTo), policyOf("a", "name: web", ""), policyOf("b", "name: web", "")}, inManifests,
+			[]string{"warning: routepolicy orders/b: routepolicy-not-accepted: RoutePolicy orders/a, which is older, has the same target: this one does nothing there; leave"}},
+		"a RoutePolicy without its Secret": {texts{web, ours, public, routeOf("web", atPublic+", "+rulesTo), policyOf("a", "name: web", "basicAuth: {secretRef: {name: users}}")}, inCluster,
+			[]string{"error: routepolicy orders/a: routepolicy-not-accepted: Secret orders/users does not exist: requests for its targets are answered with 503; correct"}},
+		"a RoutePolicy whose Secret manifests lack": {texts{web, routeOf("web", atPublic+", "+rulesTo), policyOf("a", "name: web", "basicAuth: {secretRef: {name: users}}")}, inManifests, nil},
 
 		"a parent that manifests lack": {texts{web, routeOf("web", atPublic+", "+rulesTo)}, inManifests, nil},
 		"a parent that a cluster lacks": {texts{web, routeOf("web", atPublic+", "+rulesTo)}, inCluster,

@@ -149,6 +149,9 @@ func (c *Linter) CheckAll() []Finding {
 	for r := range cluster.Routes(c.View) {
 		all = append(all, c.CheckRoute(r)...)
 	}
+	for p := range cluster.RoutePolicies.All(c.View) {
+		all = append(all, c.CheckRoutePolicy(p)...)
+	}
 	for n := range c.View.NetworkPolicies() {
 		all = append(all, c.CheckNetworkPolicy(n)...)
 	}

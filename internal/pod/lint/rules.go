@@ -103,6 +103,7 @@ const (
 	RouteBackendMissing            = "route-backend-missing"
 	ReferenceGrantMissing          = "reference-grant-missing"
 	RouteShadowed                  = "route-shadowed"
+	RoutePolicyNotAccepted         = "routepolicy-not-accepted"
 	RouteNeverMatches              = "route-never-matches"
 	PathTrailingSlash              = "path-trailing-slash"
 	RedirectLoop                   = "redirect-loop"

@@ -140,6 +140,17 @@ var gatewayRules = []Rule{
 		Source: gatewayAPI + ", HTTPRequestRedirectFilter",
 	},
 	{
+		ID:       RoutePolicyNotAccepted,
+		Severity: Error,
+		Title:    "a RoutePolicy has no target, another one has its target, or it closes its routes",
+		Description: "A RoutePolicy restricts the rules of routes that it names. One that cannot be obeyed closes them: " +
+			"requests are answered with 503. Of several for the same target the oldest holds, and the others do nothing, " +
+			"which is a warning. In manifests, a route or a Secret that does not exist is not reported, unless one of a " +
+			"similar name does.",
+		Cure:   "name a route and a rule of it that exist, and a Secret with users; leave one policy for a target",
+		Source: "Portolan, RoutePolicy; GEP-713",
+	},
+	{
 		ID:       TLSSecretMissing,
 		Severity: Error,
 		Title:    "the Secret of a certificate does not exist",

@@ -25,7 +25,7 @@ func TestSlowhttptest(t *testing.T) {
 	endpoint := servePages(t, (*httptest.Server).Start)
 	g := startGateway(t, endpoint, endpoint)
 	awaitPage(t, g.plain())
-	const seconds, connections, soon = "5", "500", 2 * time.Second
+	const seconds, connections = "5", "500"
 	for mode, flags := range map[string][]string{
 		"slow heads (Slowloris)":    {"-H", "-i", "2", "-x", "24"},
 		"slow bodies":               {"-B", "-i", "2", "-s", "8192", "-x", "10"},
@@ -33,40 +33,43 @@ func TestSlowhttptest(t *testing.T) {
 		"slow reading of responses": {"-X", "-w", "1", "-y", "20", "-n", "5", "-z", "8", "-k", "3"},
 	} {
 		for way, url := range map[string]string{"HTTP": "http://" + g.plain() + "/", "HTTPS": "https://" + g.tls() + "/"} {
-			t.Run(mode+" over "+way, func(t *testing.T) {
-				args := append([]string{"-c", connections, "-r", "200", "-l", seconds, "-p", "3", "-u", url}, flags...)
-				attacking, stop := context.WithTimeout(t.Context(), time.Minute)
-				defer stop()
-				ended := make(chan string, 1)
-				go func() {
-					out, err := exec.CommandContext(attacking, program, args...).CombinedOutput()
-					if err != nil {
-						out = fmt.Appendf(out, "\n%v", err)
-					}
-					ended <- string(out)
-				}()
-				answered, slowest := 0, time.Duration(0)
-				for {
-					select {
-					case out := <-ended:
-						t.Logf("%d requests were answered meanwhile, the slowest after %v", answered, slowest)
-						if answered < 10 {
-							t.Errorf("it did not attack for long:\n%s", out)
-						}
-						if found := available.FindAllStringSubmatch(out, -1); len(found) == 0 || found[len(found)-1][1] != "YES" {
-							t.Errorf("slowhttptest was not served at the end:\n%s", out)
-						}
-						return
-					case <-time.After(100 * time.Millisecond):
-						began := time.Now()
-						if err := fetchPage(t.Context(), g.plain(), soon); err != nil {
-							t.Errorf("a request after %d: %v", answered, err)
-						}
-						slowest = max(slowest, time.Since(began))
-						answered++
-					}
-				}
-			})
+			args := append([]string{"-c", connections, "-r", "200", "-l", seconds, "-p", "3", "-u", url}, flags...)
+			g.whileAttacked(t, mode+" over "+way, exec.CommandContext(t.Context(), program, args...))
+		}
+	}
+}
+
+// whileAttacked sends requests until an attack ends.
+func (g *gateway) whileAttacked(t *testing.T, attack string, cmd *exec.Cmd) {
+	t.Helper()
+	const soon = 2 * time.Second
+	ended := make(chan string, 1)
+	go func() {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			out = fmt.Appendf(out, "\n%v", err)
+		}
+		ended <- string(out)
+	}()
+	answered, slowest := 0, time.Duration(0)
+	for {
+		select {
+		case out := <-ended:
+			t.Logf("%s: %d requests were answered meanwhile, the slowest after %v", attack, answered, slowest)
+			if answered < 10 {
+				t.Errorf("%s: it did not attack for long:\n%s", attack, out)
+			}
+			if found := available.FindAllStringSubmatch(out, -1); len(found) == 0 || found[len(found)-1][1] != "YES" {
+				t.Errorf("%s: slowhttptest was not served at the end:\n%s", attack, out)
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+			began := time.Now()
+			if err := fetchPage(t.Context(), g.plain(), soon); err != nil {
+				t.Errorf("%s: a request after %d: %v", attack, answered, err)
+			}
+			slowest = max(slowest, time.Since(began))
+			answered++
 		}
 	}
 }

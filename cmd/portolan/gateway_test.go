@@ -14,6 +14,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"portolan.dev/portolan/internal/kube/apitest"
+	"portolan.dev/portolan/internal/kube/object"
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
@@ -99,6 +100,38 @@ func TestGatewayOfCluster(t *testing.T) {
 			}
 			if test.status == 0 && strings.Contains(claim, "no Secrets") && stderr != "" {
 				t.Errorf("%q: stderr %s, want none", test.args, stderr)
+			}
+		})
+	}
+}
+
+// TestCheckPolicyOfCluster checks that check reads the RoutePolicies of a cluster, and works without them.
+func TestCheckPolicyOfCluster(t *testing.T) {
+	t.Parallel()
+	const finding = "routepolicy shop/p: error: spec: Secret shop/users does not exist"
+	policy := &object.APIRoutePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}}
+	policy.Spec.BasicAuth = &object.APIPasswords{SecretRef: object.APISecretName{Name: "users"}}
+	policy.Spec.TargetRefs = make([]gatewayv1.LocalPolicyTargetReferenceWithSectionName, 1)
+	target := &policy.Spec.TargetRefs[0].LocalPolicyTargetReference
+	target.Group, target.Kind, target.Name = gatewayv1.GroupName, "HTTPRoute", "web"
+	for claim, test := range map[string]struct {
+		prepare func(*apitest.Server)
+		found   bool
+		stderr  string
+	}{
+		"a policy without its Secret": {func(*apitest.Server) {}, true, ""},
+		"no rights for Secrets":       {refuse("secrets"), false, "secrets"},
+		"no rights for policies":      {refuse("routepolicies"), false, "routepolicies"},
+		"no definition":               {func(s *apitest.Server) { s.Uninstall("routepolicies") }, false, ""},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			api := gatewayAPI(t)
+			api.Put(policy)
+			test.prepare(api)
+			stdout, stderr, _ := command(t, nil, "check", "--kubeconfig", api.Kubeconfig(t))
+			if strings.Contains(stdout, finding) != test.found || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("stdout %s, stderr %s; want %s: %t, and %q", stdout, stderr, finding, test.found, test.stderr)
 			}
 		})
 	}

@@ -258,7 +258,7 @@ func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, 
 	if settings.Manifests == "" && len(paths) == 0 && len(f.exclude) > 0 {
 		return c, l, errors.New("--exclude goes with manifests")
 	}
-	f.source.also = append(slices.Clip(gatewayKinds), cluster.KindSecret)
+	f.source.also = append(slices.Clip(gatewayKinds), cluster.KindSecret, cluster.KindRoutePolicy)
 	r, err := f.source.reading(settings, source.Whole)
 	if err != nil {
 		return c, l, err

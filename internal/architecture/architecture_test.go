@@ -296,6 +296,8 @@ var libraries = []arrow{
 	{"internal/gateway/app", "github.com/prometheus/client_golang", "collects metrics"},
 	{"internal/gateway/proxy", "github.com/dchest/siphash", "tokens of sessions"},
 	{"internal/gateway/proxy", "google.golang.org/protobuf", "messages of Envoy's authorization services"},
+	{"internal/gateway/compile", "golang.org/x/crypto", "OCSP responses of Secrets"},
+	{"internal/gateway/tlsfront", "golang.org/x/crypto", "until when OCSP responses are up to date"},
 	{"internal/gateway/htpasswd", "golang.org/x/crypto", "compares passwords with bcrypt"},
 	{"internal/gateway/app", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/policy/app", "github.com/prometheus/client_golang", "collects metrics"},

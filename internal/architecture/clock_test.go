@@ -37,6 +37,7 @@ var wallClockUses = []struct{ file, function, why string }{
 	{"gateway/h1/h1.go", "UTC", "the field Date has the time of the node's clock"},
 	{"gateway/proxy/persistence.go", "Unix", "tokens of sessions have the time at which they began, for all gateways"},
 	{"gateway/proxy/persistence.go", "time.Unix", "as above"},
+	{"gateway/status/judge.go", "UTC", "a condition has the time at which a certificate ended"},
 	{"gateway/status/apply.go", "Unix", "conditions have the time of the node's clock"},
 	{"gateway/tracing/export.go", "UnixNano", "spans have the time of the node's clock"},
 }

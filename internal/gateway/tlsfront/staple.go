@@ -24,7 +24,7 @@ func (s *staples) upToDate(c *tls.Certificate) bool {
 	defer s.mu.Unlock()
 	end, ok := s.until[c]
 	if !ok {
-		end = time.Unix(0, 0)
+		end = time.Now()
 		if parsed, err := ocsp.ParseResponse(c.OCSPStaple, nil); err == nil {
 			end = parsed.NextUpdate
 		}

@@ -4,15 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 
-	"portolan.dev/portolan/bench/gateway/calls"
 	"portolan.dev/portolan/bench/rig"
 )
 
@@ -37,8 +34,15 @@ type entrant struct {
 // host is the host of all requests.
 const host = "bench.example"
 
-// manifests are formatted with the backend's port. The address of the endpoint is replaced by the flag --endpoint.
-const manifests = `apiVersion: v1
+// setup has the configuration of each contender of a group, in which these words are replaced: ADDRESS and PORT to
+// listen at, HOST, BACKEND, FILES (a prefix for paths), PEM (the path of the certificate with its key), and
+// CERTIFICATE and KEY (in base64).
+type setup map[string]string
+
+// manifests returns a Gateway with one listener and a route to the backend, whose endpoint is set by the flag
+// --endpoint.
+func manifests(listener, route string) string {
+	return `apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: bench}
 spec: {ports: [{port: 80}]}
@@ -51,66 +55,74 @@ spec: {controllerName: portolan.dev/gateway}
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
 metadata: {name: bench, namespace: bench}
-spec: {gatewayClassName: bench, listeners: [{name: http, protocol: HTTP, port: 80}]}
+spec: {gatewayClassName: bench, listeners: [{name: bench, port: 80, ` + listener + `}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1
-kind: HTTPRoute
+kind: ` + route + `
 metadata: {name: bench, namespace: bench}
 spec:
   parentRefs: [{name: bench}]
-  hostnames: [` + host + `]
   rules: [{backendRefs: [{name: web, port: 80}]}]
 `
+}
 
-// caddyfile, nginxConfig and haproxyConfig are formatted with the address to listen at and the backend's. None writes
-// a log of requests, and each has one worker and room for as many connections as are measured.
-const (
-	caddyfile = `{
+// The configurations write no log of requests, and have one worker and room for as many connections as are measured.
+const caddyfile = `{
 	admin off
 	auto_https off
 }
-http://%[3]s:%[2]d {
+http://HOST:PORT {
 	bind 127.0.0.1
-	reverse_proxy %[4]s {
+	reverse_proxy BACKEND {
 		transport http {
 			keepalive_idle_conns_per_host 1024
 		}
 	}
 }
 `
-	nginxConfig = `daemon off;
+
+// nginxConfig has options of the socket and the directives of the location.
+func nginxConfig(listen, location string) string {
+	return `daemon off;
 worker_processes 1;
 error_log stderr;
-pid %[5]s.pid;
+pid FILES.pid;
 events { worker_connections 20000; }
 http {
   access_log off;
   keepalive_timeout 300s;
   keepalive_requests 100000000;
-  client_body_temp_path %[5]s.body;
-  proxy_temp_path %[5]s.proxy;
-  fastcgi_temp_path %[5]s.fastcgi;
-  uwsgi_temp_path %[5]s.uwsgi;
-  scgi_temp_path %[5]s.scgi;
+  client_body_temp_path FILES.body;
+  proxy_temp_path FILES.proxy;
+  fastcgi_temp_path FILES.fastcgi;
+  uwsgi_temp_path FILES.uwsgi;
+  scgi_temp_path FILES.scgi;
   upstream web {
-    server %[4]s;
+    server BACKEND;
     keepalive 1024;
     keepalive_requests 100000000;
   }
   server {
-    listen %[1]s:%[2]d;
-    server_name %[3]s;
-    location / {
+    listen ADDRESS ` + listen + `;
+    server_name HOST;
+    location / {` + location + `}
+  }
+}
+`
+}
+
+// nginxProxy passes requests over HTTP/1.1.
+const nginxProxy = `
       proxy_pass http://web;
       proxy_http_version 1.1;
       proxy_set_header Connection "";
       proxy_set_header Host $host;
       proxy_set_header X-Forwarded-For $remote_addr;
-    }
-  }
-}
 `
-	haproxyConfig = `global
+
+// haproxyConfig has options of the socket and of the backend.
+func haproxyConfig(bind, server string) string {
+	return `global
   nbthread 1
   maxconn 9000
 defaults
@@ -121,17 +133,17 @@ defaults
   timeout http-keep-alive 300s
   http-reuse always
 frontend front
-  bind %[1]s:%[2]d
-  acl here hdr(host) -i %[3]s
+  bind ADDRESS ` + bind + `
+  acl here hdr(host) -i HOST
   use_backend web if here
 backend web
   option forwardfor
-  server web %[4]s
+  server web BACKEND ` + server + `
 `
-)
+}
 
-// entrant returns a contender by its name.
-func (b *bench) entrant(ctx context.Context, w *rig.Workshop, name string) (*entrant, error) {
+// entrant returns a contender of a group by its name.
+func (b *bench) entrant(ctx context.Context, w *rig.Workshop, g *group, name string) (*entrant, error) {
 	if name == reverse {
 		tool, err := w.Tool(ctx, "gateway/reverse")
 		command := func(listen, _ netip.AddrPort) (*exec.Cmd, error) {
@@ -147,36 +159,35 @@ func (b *bench) entrant(ctx context.Context, w *rig.Workshop, name string) (*ent
 		}
 	}
 	config := b.file(name + ".conf")
-	configured := func(format string, args ...string) func(listen, _ netip.AddrPort) (*exec.Cmd, error) {
-		return func(listen, _ netip.AddrPort) (*exec.Cmd, error) {
-			text := fmt.Sprintf(format, listen.Addr(), listen.Port(), host, b.backend, config)
-			return program.Command(append(args, config)...), os.WriteFile(config, []byte(text), 0o600)
-		}
-	}
 	e := &entrant{name: name, version: program.Version}
-	switch name {
-	case portolan:
-		e.command = func(listen, admin netip.AddrPort) (*exec.Cmd, error) {
-			c := program.Command(
-				"gateway", "--manifests", config, "--listen", listen.Addr().String(), "--admin", admin.String(),
-				"--port-offset", strconv.Itoa(int(listen.Port())-80), "--endpoint", "bench/web="+b.backend,
-			)
-			return c, os.WriteFile(config, []byte(manifests), 0o600)
-		}
-	case caddy:
-		e.command = configured(caddyfile, "run", "--adapter", "caddyfile", "--config")
-	case nginx:
-		e.command = configured(nginxConfig, "-p", b.dir, "-c")
-	case haproxy:
-		e.command = configured(haproxyConfig, "-db", "-f")
+	e.command = func(listen, admin netip.AddrPort) (*exec.Cmd, error) {
+		args := map[string][]string{
+			portolan: {
+				"gateway", "--listen", listen.Addr().String(), "--admin", admin.String(),
+				"--port-offset", strconv.Itoa(int(listen.Port()) - 80), "--endpoint", "bench/web=" + b.backend, "--manifests",
+			},
+			caddy:   {"run", "--adapter", "caddyfile", "--config"},
+			nginx:   {"-p", b.dir, "-c"},
+			haproxy: {"-db", "-f"},
+		}[name]
+		text := strings.NewReplacer(
+			"ADDRESS", listen.String(), "PORT", strconv.Itoa(int(listen.Port())), "HOST", host, "BACKEND", b.backend,
+			"FILES", config, "PEM", b.certificate.file, "CERTIFICATE", b.certificate.chain, "KEY", b.certificate.key,
+		).Replace(g.setup[name])
+		return program.Command(append(args, config)...), os.WriteFile(config, []byte(text), 0o600)
 	}
 	return e, nil
 }
 
 // start starts a contender and waits until it passes requests.
-func (b *bench) start(ctx context.Context, e *entrant) (*rig.Server, error) {
+func (b *bench) start(ctx context.Context, g *group, e *entrant) (*rig.Server, error) {
 	c := &rig.Contender{
-		Name: e.name, Log: b.file(e.name + ".log"), CPUs: []int{proxyCPU}, Ready: answers,
+		Name: e.name, Log: b.file(e.name + ".log"), CPUs: []int{proxyCPU},
+		Ready: func(_ context.Context, ports []netip.AddrPort) error {
+			check := g.large
+			check.Target = ports[0]
+			return check.Once()
+		},
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) { return e.command(ports[0], ports[1]) },
 	}
 	s, err := c.Start()
@@ -188,22 +199,6 @@ func (b *bench) start(ctx context.Context, e *entrant) (*rig.Server, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// answers checks a contender with a request.
-func answers(_ context.Context, ports []netip.AddrPort) error {
-	c, err := calls.Dial(ports[0], netip.Addr{}, request(smallSize))
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	switch status, _, err := c.Call(); {
-	case err != nil:
-		return err
-	case status != http.StatusOK:
-		return fmt.Errorf("status %d", status)
-	}
-	return nil
 }
 
 // startBackend starts the backend, until stop is called.

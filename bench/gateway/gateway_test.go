@@ -1,8 +1,13 @@
 package gateway
 
 import (
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,11 +27,12 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	e, err := b.entrant(t.Context(), workshop, reverse)
+	g := b.plain()
+	e, err := b.entrant(t.Context(), workshop, g, reverse)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := b.start(t.Context(), e)
+	server, err := b.start(t.Context(), g, e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,17 +78,21 @@ func TestMarkdown(t *testing.T) {
 	}
 	b := &bench{
 		settings: &settings{rounds: 1, duration: time.Second, rate: 100, routes: 5000},
-		entrants: []*entrant{{name: portolan, version: "1"}, {name: reverse}, {name: nginx, version: "2"}},
-		samples:  map[string][]*sample{portolan: of(20), reverse: of(50), nginx: of(9)},
 		few:      []*changed{{resident: 30, own: 10, took: []time.Duration{time.Millisecond}}},
 		many:     []*changed{{resident: 61, own: 30, took: []time.Duration{2 * time.Millisecond, 3 * time.Millisecond}}},
 	}
+	b.groups = []*group{b.plain(), b.secure(nil)}
+	b.groups[0].entrants = []*entrant{{name: portolan, version: "1"}, {name: reverse}, {name: nginx, version: "2"}}
+	b.groups[0].samples = map[string][]*sample{portolan: of(20), reverse: of(50), nginx: of(9)}
+	b.groups[1].entrants = []*entrant{{name: portolan}, {name: haproxy}}
+	b.groups[1].samples = map[string][]*sample{portolan: of(500), haproxy: of(1000)}
 	text := b.markdown()
 	for _, want := range []string{
 		"| requests per CPU-second, divided by ReverseProxy's | 2.50 (2.50 to 2.50) | ≥ 2.40 | met |\n",
 		"| by nginx' | 0.45 (0.45 to 0.45) | ≥ 0.50 | missed |\n",
 		"| p99 at a fixed rate, divided by nginx' | 2.22 (2.22 to 2.22) | ≤ 2.00 | missed |\n",
 		"| resident memory with 5000 routes, MiB | 61.0 (61.0 to 61.0) | ≤ 60.0 | missed |\n",
+		"| haproxy | 1000 (1000 to 1000) | 0.50 (0.50 to 0.50) | 1000 ",
 		"| p99, ms | 1.0 (1.0 to 1.0) | 3.0 (3.0 to 3.0) |\n",
 	} {
 		if !strings.Contains(text, want) {
@@ -91,5 +101,46 @@ func TestMarkdown(t *testing.T) {
 	}
 	if strings.Contains(text, "Caddy") {
 		t.Error("the table compares with what was not measured")
+	}
+}
+
+// TestSecureCalls checks that each request over TLS has a full handshake.
+func TestSecureCalls(t *testing.T) {
+	c, err := newCertificate(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(c.file, c.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var full, resumed atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "0")
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, VerifyConnection: func(s tls.ConnectionState) error {
+		if s.DidResume {
+			resumed.Add(1)
+		} else {
+			full.Add(1)
+		}
+		return nil
+	}}
+	server.StartTLS()
+	defer server.Close()
+	config := calls.Config{
+		Target: netip.MustParseAddrPort(server.Listener.Addr().String()), Request: request(smallSize), Connections: 2,
+		Secure: c.secure, Fresh: true, Duration: 100 * time.Millisecond, Processes: []int{os.Getpid()},
+	}
+	r, err := calls.Run(&config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := int(full.Load()); r.Answered == 0 || n < r.Answered || n > r.Answered+config.Connections || resumed.Load() > 0 {
+		t.Errorf("%d requests with %d full handshakes and %d resumptions, want as many full ones", r.Answered, n, resumed.Load())
+	}
+	config.Secure = &calls.Secure{Host: "other.example", Roots: c.secure.Roots}
+	if err := config.Once(); err == nil {
+		t.Error("a certificate of another host is accepted")
 	}
 }

@@ -85,7 +85,7 @@ func (b *bench) change(ctx context.Context, routes int) (c *changed, err error) 
 // timed has the nth route redirect to another host, and returns how long requests were not redirected there.
 func timed(server *rig.Server, api *fakeapi.Server, nth, change int) (time.Duration, error) {
 	const patience = 10 * time.Second
-	conn, err := calls.Dial(server.DNS, netip.Addr{}, calls.Request(routeHost(nth), "/moved"))
+	conn, err := calls.Dial(calls.Target{Address: server.DNS}, calls.Request(routeHost(nth), "/moved"))
 	if err != nil {
 		return 0, err
 	}

@@ -19,51 +19,47 @@ const (
 	largeSize = 1 << 20
 )
 
+// largeCount is the number of connections that fetch large bodies.
+const largeCount = 4
+
 // request returns a request for a body of a size.
 func request(size int) string { return calls.Request(host, fmt.Sprintf("/files/%d", size)) }
 
-// sample is what one contender did in one round.
+// sample is what one contender did in one round. What its group does not measure is nil or 0.
 type sample struct {
 	small, large *calls.Result // as many requests as are answered
 	steady       *calls.Result // at a fixed rate
 	memory       float64       // resident, before connections are idle, in MiB
-	idle         float64       // resident memory of an idle connection, in KiB; 0 if it was not measured
+	idle         float64       // resident memory of an idle connection, in KiB
 }
 
 // sample starts a contender and measures it.
-func (b *bench) sample(ctx context.Context, e *entrant) (s *sample, err error) {
-	server, err := b.start(ctx, e)
+func (b *bench) sample(ctx context.Context, g *group, e *entrant) (s *sample, err error) {
+	server, err := b.start(ctx, g, e)
 	if err != nil {
 		return nil, err
 	}
 	defer server.Stop()
+	processes, err := server.Processes()
+	if err != nil {
+		return nil, err
+	}
 	s = new(sample)
-	const (
-		warm       = time.Second
-		largeCount = 4
-	)
-	load := calls.Config{
-		Target: server.DNS, Request: request(smallSize), Connections: b.connections, Warm: warm, Duration: b.duration,
+	for _, m := range []struct {
+		load   calls.Config
+		result **calls.Result
+	}{{g.small, &s.small}, {g.steady, &s.steady}, {g.large, &s.large}} {
+		if m.load.Connections == 0 {
+			continue
+		}
+		m.load.Target, m.load.Processes, m.load.Warm, m.load.Duration = server.DNS, processes, time.Second, b.duration
+		if *m.result, err = b.call(ctx, m.load); err != nil {
+			return nil, err
+		}
 	}
-	if load.Processes, err = server.Processes(); err != nil {
-		return nil, err
+	if g.idle > 0 {
+		s.memory, s.idle, err = measureIdle(server, g)
 	}
-	if s.small, err = b.call(ctx, load); err != nil {
-		return nil, err
-	}
-	steady := load
-	steady.Rate = b.rate
-	if s.steady, err = b.call(ctx, steady); err != nil {
-		return nil, err
-	}
-	load.Request, load.Connections = request(largeSize), largeCount
-	if s.large, err = b.call(ctx, load); err != nil {
-		return nil, err
-	}
-	if b.idle == 0 {
-		return s, nil
-	}
-	s.memory, s.idle, err = b.measureIdle(server)
 	return s, err
 }
 
@@ -93,7 +89,7 @@ func (b *bench) call(ctx context.Context, c calls.Config) (*calls.Result, error)
 
 // measureIdle opens connections that wait after a request, from many addresses, and returns the resident memory before,
 // in MiB, and what each adds, in KiB.
-func (b *bench) measureIdle(server *rig.Server) (before, each float64, err error) {
+func measureIdle(server *rig.Server, g *group) (before, each float64, err error) {
 	const (
 		perSource = 50
 		rest      = 5 * time.Second // until buffers are given back
@@ -102,9 +98,9 @@ func (b *bench) measureIdle(server *rig.Server) (before, each float64, err error
 	if before, err = residentOf(server); err != nil {
 		return 0, 0, err
 	}
-	for i := range b.idle {
+	for i := range g.idle {
 		from := netip.AddrFrom4([4]byte{127, 1, byte(i / perSource / 250), byte(1 + i/perSource%250)})
-		c, err := calls.Dial(server.DNS, from, request(smallSize))
+		c, err := calls.Dial(calls.Target{Address: server.DNS, From: from, Secure: g.small.Secure}, g.small.Request)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -116,7 +112,7 @@ func (b *bench) measureIdle(server *rig.Server) (before, each float64, err error
 	time.Sleep(rest)
 	after, err := residentOf(server)
 	const kibi = 1024
-	return before, (after - before) * kibi / float64(b.idle), err
+	return before, (after - before) * kibi / float64(g.idle), err
 }
 
 // residentOf returns the resident memory of a server's processes together, in MiB.

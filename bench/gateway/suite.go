@@ -23,6 +23,7 @@ type settings struct {
 	connections int
 	rate        int
 	idle        int
+	secured     int
 	routes      int
 	changes     int
 	contenders  string
@@ -42,6 +43,7 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	flags.IntVar(&s.connections, "connections", 32, "connections that send requests")
 	flags.IntVar(&s.rate, "rate", 4000, "requests per second for the latency")
 	flags.IntVar(&s.idle, "idle", 4000, "idle connections; 0 leaves them out")
+	flags.IntVar(&s.secured, "tls", 8, "connections that do handshakes at a time; 0 leaves TLS out")
 	flags.IntVar(&s.routes, "routes", 5000, "HTTPRoutes; 0 leaves them out")
 	flags.IntVar(&s.changes, "changes", 300, "changes of a route that are timed, in each round")
 	flags.StringVar(
@@ -69,12 +71,12 @@ type bench struct {
 	caller  string // program
 	backend string // address
 
-	entrants []*entrant
-	portolan *rig.Program
-	others   []float64 // the share of the processors that other programs used before each round
-	samples  map[string][]*sample
-	many     []*changed // with all routes
-	few      []*changed
+	certificate certificate
+	groups      []*group
+	portolan    *rig.Program
+	others      []float64  // the share of the processors that other programs used before each round
+	many        []*changed // with all routes
+	few         []*changed
 }
 
 func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err error) {
@@ -85,9 +87,7 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 	if err != nil {
 		return err
 	}
-	b := &bench{
-		settings: s, log: log, dir: dir, machine: rig.DescribeMachine(), samples: make(map[string][]*sample),
-	}
+	b := &bench{settings: s, log: log, dir: dir, machine: rig.DescribeMachine()}
 	workshop, err := rig.NewWorkshop(ctx, log, dir)
 	if err != nil {
 		return err
@@ -103,13 +103,11 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 		return err
 	}
 	defer stop()
-	for _, name := range names {
-		e, err := b.entrant(ctx, workshop, name)
-		if err != nil {
-			log.Warn("not measured", "contender", name, "error", err)
-			continue
-		}
-		b.entrants = append(b.entrants, e)
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	for _, g := range b.groups {
+		b.fill(ctx, workshop, g, names)
 	}
 	if err := b.measure(ctx); err != nil {
 		fmt.Print(b.markdown()) // the results so far
@@ -118,17 +116,26 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 	return rig.Report(b.markdown(), s.write, "gateway")
 }
 
+// prepare creates the certificate and the groups that are not left out.
+func (b *bench) prepare() (err error) {
+	if b.certificate, err = newCertificate(b.dir); err != nil {
+		return err
+	}
+	b.groups = []*group{b.plain()}
+	if b.secured > 0 {
+		b.groups = append(b.groups, b.secure(b.certificate.secure))
+	}
+	return nil
+}
+
 // measure measures all contenders in turn. Each round starts with a different contender.
 func (b *bench) measure(ctx context.Context) error {
 	for round := range b.rounds {
 		b.others = append(b.others, rig.OtherLoad(time.Second))
-		for _, e := range rig.Turned(b.entrants, round) {
-			b.log.Info("measuring", "round", round+1, "contender", e.name)
-			s, err := b.sample(ctx, e)
-			if err != nil {
-				return fmt.Errorf("%s: %w", e.name, err)
+		for _, g := range b.groups {
+			if err := b.measureGroup(ctx, g, round); err != nil {
+				return err
 			}
-			b.samples[e.name] = append(b.samples[e.name], s)
 		}
 		if b.routes == 0 {
 			continue

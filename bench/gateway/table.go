@@ -17,31 +17,43 @@ func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // cost returns the processor time of a request, in µs.
 func cost(r *calls.Result) float64 { return microseconds(r.ServerTime) / float64(r.Answered) }
 
-func smallCost(s *sample) (float64, bool) { return cost(s.small), true }
-func largeCost(s *sample) (float64, bool) { return cost(s.large), true }
-func p50(s *sample) (float64, bool)       { return microseconds(s.steady.P50), true }
-func p99(s *sample) (float64, bool)       { return microseconds(s.steady.P99), true }
-func idle(s *sample) (float64, bool)      { return s.idle, s.memory > 0 }
-func memory(s *sample) (float64, bool)    { return s.memory, s.memory > 0 }
+// result chooses one of a sample's results.
+type result func(*sample) *calls.Result
 
-// perSecond returns thousands of requests per second.
-func perSecond(s *sample) (float64, bool) {
-	const thousand = 1000
-	return float64(s.small.Answered) / s.small.Elapsed.Seconds() / thousand, true
-}
+func small(s *sample) *calls.Result  { return s.small }
+func large(s *sample) *calls.Result  { return s.large }
+func steady(s *sample) *calls.Result { return s.steady }
 
-// inverse returns the inverse of a figure: of a cost, the requests for it.
-func inverse(f figure) figure {
+// of returns a figure of a result.
+func (choose result) of(number func(*calls.Result) float64) figure {
 	return func(s *sample) (float64, bool) {
-		n, ok := f(s)
-		return 1 / n, ok
+		r := choose(s)
+		if r == nil {
+			return 0, false
+		}
+		return number(r), true
 	}
 }
+
+func p50(r *calls.Result) float64 { return microseconds(r.P50) }
+func p99(r *calls.Result) float64 { return microseconds(r.P99) }
+
+func idle(s *sample) (float64, bool)   { return s.idle, s.memory > 0 }
+func memory(s *sample) (float64, bool) { return s.memory, s.memory > 0 }
+
+// perSecond returns thousands of requests per second.
+func perSecond(r *calls.Result) float64 {
+	const thousand = 1000
+	return float64(r.Answered) / r.Elapsed.Seconds() / thousand
+}
+
+// perCPUSecond returns the requests for a second of processor time.
+func perCPUSecond(r *calls.Result) float64 { return float64(r.Answered) / r.ServerTime.Seconds() }
 
 // markdown returns the tables.
 func (b *bench) markdown() string {
 	var s strings.Builder
-	for _, e := range b.entrants {
+	for _, e := range b.groups[0].entrants {
 		fmt.Fprintf(&s, "%s, ", strings.TrimSpace(e.name+" "+e.version))
 	}
 	fmt.Fprintf(&s, "each on one processor, %d rounds of %s, medians (least to most); ", b.rounds, b.duration)
@@ -53,7 +65,9 @@ func (b *bench) markdown() string {
 			percent*o.Median, percent*o.Least, percent*o.Most)
 	}
 	b.writeGoals(&s)
-	b.writeContenders(&s)
+	for _, g := range b.groups {
+		g.write(&s)
+	}
 	b.writeChanges(&s)
 	return s.String()
 }
@@ -66,8 +80,8 @@ type goal struct {
 	limit rig.Limit
 }
 
-func goals() []goal {
-	requests, latency := inverse(smallCost), figure(p99)
+func plainGoals() []goal {
+	requests, latency := result(small).of(perCPUSecond), result(steady).of(p99)
 	return []goal{
 		{"requests per CPU-second, divided by ReverseProxy's", requests, reverse, rig.AtLeast(2.4)},
 		{"by Caddy's", requests, caddy, rig.AtLeast(2.5)},
@@ -80,16 +94,8 @@ func goals() []goal {
 // writeGoals writes what has a goal and was measured.
 func (b *bench) writeGoals(s *strings.Builder) {
 	s.WriteString("\n\n| Portolan | | goal | |\n|---|---|---|---|\n")
-	for _, g := range goals() {
-		spread, ok := rig.OverAll(b.samples[portolan], g.of)
-		cell := spread.String()
-		if g.peer != "" {
-			spread, ok = rig.Ratio(b.samples[portolan], b.samples[g.peer], g.of)
-			cell = rig.RatioCell(spread)
-		}
-		if ok {
-			fmt.Fprintf(s, "| %s | %s | %s | %s |\n", g.what, cell, g.limit, rig.Met(g.limit.Met(spread.Median)))
-		}
+	for _, g := range b.groups {
+		g.writeGoals(s)
 	}
 	of := func(what string, all []*changed, figure func(*changed) float64, most float64) {
 		if spread, ok := rig.OverAll(all, of(figure)); ok {
@@ -118,28 +124,81 @@ func quantile(q float64) func(*changed) float64 {
 	return func(c *changed) float64 { return float64(rig.Quantile(c.took, q)) / float64(time.Millisecond) }
 }
 
-func (b *bench) writeContenders(s *strings.Builder) {
-	fmt.Fprintf(
-		s,
-		"\n| | CPU per request, µs | it/Portolan | requests/s, thousands | CPU of 1 MiB, µs | it/Portolan | p50 at %d/s, µs "+
-			"| p99, µs | MiB | KiB per idle connection |\n|---|---|---|---|---|---|---|---|---|---|\n",
-		b.rate,
-	)
-	for _, e := range b.entrants {
-		all := b.samples[e.name]
-		fmt.Fprintf(s, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", e.name,
-			rig.SpreadCell(all, smallCost), b.ratio(e, smallCost), rig.SpreadCell(all, perSecond),
-			rig.SpreadCell(all, largeCost), b.ratio(e, largeCost), rig.SpreadCell(all, p50), rig.SpreadCell(all, p99),
-			rig.MedianCell(all, memory), rig.MedianCell(all, idle))
+// writeGoals writes the goals of a group.
+func (g *group) writeGoals(s *strings.Builder) {
+	for _, goal := range g.goals {
+		spread, ok := rig.OverAll(g.samples[portolan], goal.of)
+		cell := spread.String()
+		if goal.peer != "" {
+			spread, ok = rig.Ratio(g.samples[portolan], g.samples[goal.peer], goal.of)
+			cell = rig.RatioCell(spread)
+		}
+		if ok {
+			fmt.Fprintf(s, "| %s | %s | %s | %s |\n", goal.what, cell, goal.limit, rig.Met(goal.limit.Met(spread.Median)))
+		}
+	}
+}
+
+// column is one of the table of a group.
+type column struct {
+	head string
+	cell cell // nil for the figure divided by Portolan's
+	of   figure
+}
+
+// cell is rig.SpreadCell or rig.MedianCell.
+type cell func(all []*sample, of func(*sample) (float64, bool)) string
+
+// ratio is the head of columns without a cell.
+const ratio = "it/Portolan"
+
+func (s *settings) plainColumns() []column {
+	return []column{
+		{"CPU per request, µs", rig.SpreadCell[*sample], result(small).of(cost)}, {ratio, nil, result(small).of(cost)},
+		{"requests/s, thousands", rig.SpreadCell[*sample], result(small).of(perSecond)},
+		{"CPU of 1 MiB, µs", rig.SpreadCell[*sample], result(large).of(cost)}, {ratio, nil, result(large).of(cost)},
+		{fmt.Sprintf("p50 at %d/s, µs", s.rate), rig.SpreadCell[*sample], result(steady).of(p50)},
+		{"p99, µs", rig.SpreadCell[*sample], result(steady).of(p99)},
+		{"MiB", rig.MedianCell[*sample], memory}, {"KiB per idle connection", rig.MedianCell[*sample], idle},
+	}
+}
+
+func secureColumns() []column {
+	return []column{
+		{"full handshakes, each with a request, per CPU-second", rig.SpreadCell[*sample], result(small).of(perCPUSecond)},
+		{ratio, nil, result(small).of(perCPUSecond)},
+		{"MiB per CPU-second", rig.SpreadCell[*sample], result(large).of(perCPUSecond)},
+		{ratio, nil, result(large).of(perCPUSecond)},
+		{"MiB", rig.MedianCell[*sample], memory}, {"KiB per idle connection", rig.MedianCell[*sample], idle},
+	}
+}
+
+// write writes the table of a group.
+func (g *group) write(s *strings.Builder) {
+	fmt.Fprintf(s, "\n| %s |", g.name)
+	for _, c := range g.columns {
+		fmt.Fprintf(s, " %s |", c.head)
+	}
+	fmt.Fprintf(s, "\n|---|%s\n", strings.Repeat("---|", len(g.columns)))
+	for _, e := range g.entrants {
+		fmt.Fprintf(s, "| %s |", e.name)
+		for _, c := range g.columns {
+			cell := g.ratio(e, c.of)
+			if c.cell != nil {
+				cell = c.cell(g.samples[e.name], c.of)
+			}
+			fmt.Fprintf(s, " %s |", cell)
+		}
+		s.WriteString("\n")
 	}
 }
 
 // ratio returns the cell of a contender's figure divided by Portolan's.
-func (b *bench) ratio(e *entrant, of figure) string {
+func (g *group) ratio(e *entrant, of figure) string {
 	if e.name == portolan {
 		return ""
 	}
-	spread, ok := rig.Ratio(b.samples[e.name], b.samples[portolan], of)
+	spread, ok := rig.Ratio(g.samples[e.name], g.samples[portolan], of)
 	if !ok {
 		return ""
 	}

@@ -1,5 +1,5 @@
-// Package calls sends requests over HTTP/1.1 connections that stay open, as fast as they are answered or at a fixed
-// rate, and measures how long responses take and what they cost the proxy.
+// Package calls sends requests over HTTP/1.1 connections, as fast as they are answered or at a fixed rate, and measures
+// how long responses take and what they cost the proxy.
 package calls
 
 import (
@@ -19,6 +19,10 @@ type Config struct {
 	Target      netip.AddrPort
 	Request     string
 	Connections int
+	// Secure, if not nil, has the connections go over TLS.
+	Secure *Secure
+	// Fresh has each request use a new connection; otherwise connections stay open.
+	Fresh bool
 	// Rate is the number of requests per second; 0 is as many as are answered.
 	Rate int
 	// Warm is how long the same load runs before Duration, in which it is measured.
@@ -45,21 +49,50 @@ type run struct {
 	err  error // the first
 }
 
+// dial connects. The kernel chooses the address.
+func (c *Config) dial() (*Connection, error) {
+	return Dial(Target{Address: c.Target, Secure: c.Secure}, c.Request)
+}
+
+// Once sends one request over a new connection. The response must be 200.
+func (c *Config) Once() error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return succeeds(conn)
+}
+
+// succeeds sends a request. The response must be 200.
+func succeeds(conn *Connection) error {
+	status, _, err := conn.Call()
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("status %d, want 200", status)
+	}
+	return err
+}
+
 // Run sends the requests. Each response must be 200.
 func Run(c *Config) (*Result, error) {
-	connections := make([]*Connection, c.Connections)
-	for i := range connections {
-		var err error
-		if connections[i], err = Dial(c.Target, netip.Addr{}, c.Request); err != nil {
+	calls := make([]func() error, c.Connections)
+	for i := range calls {
+		if c.Fresh {
+			calls[i] = c.Once
+			continue
+		}
+		conn, err := c.dial()
+		if err != nil {
 			return nil, err
 		}
-		defer connections[i].Close()
+		defer conn.Close()
+		calls[i] = func() error { return succeeds(conn) }
 	}
 	begin := time.Now()
 	r := &run{Config: c, start: begin.Add(c.Warm), end: begin.Add(c.Warm + c.Duration)}
 	var ended sync.WaitGroup
-	for i, conn := range connections {
-		ended.Go(func() { r.calls(conn, begin, i) })
+	for i, call := range calls {
+		ended.Go(func() { r.repeat(call, begin, i) })
 	}
 	time.Sleep(time.Until(r.start))
 	before, err := rig.ProcessorTime(c.Processes)
@@ -83,8 +116,8 @@ func Run(c *Config) (*Result, error) {
 	}, nil
 }
 
-// calls sends the requests of the nth connection until the end.
-func (r *run) calls(conn *Connection, begin time.Time, nth int) {
+// repeat sends the requests of the nth connection until the end.
+func (r *run) repeat(call func() error, begin time.Time, nth int) {
 	var took []time.Duration
 	for i := 0; ; i++ {
 		due := time.Now()
@@ -95,11 +128,7 @@ func (r *run) calls(conn *Connection, begin time.Time, nth int) {
 			break
 		}
 		time.Sleep(time.Until(due))
-		status, _, err := conn.Call()
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("status %d, want 200", status)
-		}
-		if err != nil {
+		if err := call(); err != nil {
 			r.note(nil, err)
 			return
 		}

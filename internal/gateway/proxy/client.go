@@ -20,7 +20,7 @@ func Client(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	}
 	for _, field := range slices.Backward(r.Header["X-Forwarded-For"]) {
 		for _, text := range slices.Backward(strings.Split(field, ",")) {
-			addr, err := netip.ParseAddr(strings.TrimSpace(text))
+			addr, err := forwardedAddr(strings.TrimSpace(text))
 			if err != nil {
 				return client
 			}
@@ -30,4 +30,15 @@ func Client(r *http.Request, trusted []netip.Prefix) netip.Addr {
 		}
 	}
 	return client
+}
+
+// forwardedAddr reads an element of X-Forwarded-For: an address, to which some proxies add a port (RFC 7239, section 6).
+func forwardedAddr(text string) (netip.Addr, error) {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return at.Addr(), nil
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		text = strings.TrimSuffix(inner, "]")
+	}
+	return netip.ParseAddr(text)
 }

@@ -50,6 +50,9 @@ func TestAddressLists(t *testing.T) {
 		"denied of those allowed":  {prefixes("192.0.2.0/24"), prefixes("192.0.2.1/32"), "192.0.2.1", 403},
 		"allowed in IPv6":          {prefixes("2001:db8::/32"), nil, "2001:db8::1", 200},
 		"an IPv4 address in IPv6":  {prefixes("192.0.2.0/24"), nil, "::ffff:192.0.2.1", 200},
+		"a client with a port":     {prefixes("127.0.0.0/8"), nil, "198.51.100.1:4711", 403},
+		"IPv6 with a port":         {prefixes("2001:db8::/32"), nil, "[2001:db8::1]:4711", 200},
+		"IPv6 in brackets":         {nil, prefixes("2001:db8::/32"), "[2001:db8::1]", 403},
 		"what a proxy before says": {prefixes("192.0.2.0/24"), nil, "192.0.2.1, 198.51.100.1", 403},
 	} {
 		t.Run(claim, func(t *testing.T) {

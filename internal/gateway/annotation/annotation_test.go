@@ -110,6 +110,25 @@ func TestParse(t *testing.T) {
 			Settings{Limits: &Limits{PerSecond: 10, Burst: 5, Except: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 			map[string]Effect{"limit-rps": Used, "limit-whitelist": Used},
 		},
+		"the newer name of a list counts alone": {
+			annotations{
+				"allowlist-source-range": "192.0.2.0/24", "whitelist-source-range": "10.0.0.0/8",
+				"limit-rps": "10", "limit-allowlist": "192.0.2.1", "limit-whitelist": "10.0.0.1",
+			},
+			Settings{
+				Allow:  []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+				Limits: &Limits{PerSecond: 10, Burst: 5, Except: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
+			},
+			map[string]Effect{
+				"allowlist-source-range": Used, "whitelist-source-range": Ignored,
+				"limit-rps": Used, "limit-allowlist": Used, "limit-whitelist": Ignored,
+			},
+		},
+		"IPv4 addresses in IPv6": {
+			annotations{"denylist-source-range": "::ffff:192.0.2.0/120, ::ffff:198.51.100.1"},
+			Settings{Deny: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.1/32")}},
+			map[string]Effect{"denylist-source-range": Used},
+		},
 		"timeouts have no unit": {
 			annotations{"proxy-read-timeout": "60s", "proxy-send-timeout": "60"}, Settings{SendTimeout: time.Minute},
 			map[string]Effect{"proxy-read-timeout": Invalid, "proxy-send-timeout": Unsupported},

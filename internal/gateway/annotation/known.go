@@ -166,12 +166,22 @@ func authentication() []Known {
 func restrictions() []Known {
 	allow := ranges(func(s *Settings, all []prefix) { s.Allow = append(s.Allow, all...) })
 	except := ranges(func(s *Settings, all []prefix) { s.limits().Except = append(s.limits().Except, all...) })
+	// older reads a list unless it is there by its newer name, which alone counts then.
+	older := func(newer string, read reader) reader {
+		return func(p *parser, value string) error {
+			if p.values[newer] != "" {
+				return &otherError{Ignored, newer + " comes before it"}
+			}
+			return read(p, value)
+		}
+	}
 	cors := func(name string, read reader) Known {
 		return Known{Name: name, Effect: Used, Outcome: Done, Routes: "a filter CORS", read: read}
 	}
 	return []Known{
 		{Name: "allowlist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: allow},
-		{Name: "whitelist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true, read: allow},
+		{Name: "whitelist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
+			read: older("allowlist-source-range", allow)},
 		{Name: "denylist-source-range", Effect: Used, Outcome: Done, Routes: policy, restricts: true,
 			read: ranges(func(s *Settings, all []prefix) { s.Deny = append(s.Deny, all...) })},
 		{Name: "limit-rps", Effect: Used, Outcome: Differs, Routes: limiting,
@@ -184,7 +194,7 @@ func restrictions() []Known {
 		{Name: "limit-burst-multiplier", Effect: Used, Outcome: Done, Routes: policy,
 			read: number(1, func(s *Settings, n int) { s.limits().Burst = n })},
 		{Name: "limit-allowlist", Effect: Used, Outcome: Done, Routes: policy, read: except},
-		{Name: "limit-whitelist", Effect: Used, Outcome: Done, Routes: policy, read: except},
+		{Name: "limit-whitelist", Effect: Used, Outcome: Done, Routes: policy, read: older("limit-allowlist", except)},
 		{Name: "limit-rate", Effect: Unsupported, Text: "responses are sent as fast as clients take them",
 			Routes: "responses are sent as fast as clients take them"},
 		{Name: "limit-rate-after", Effect: Unsupported, Text: "as limit-rate", Routes: "as limit-rate"},

@@ -412,6 +412,10 @@ func parseRanges(value string) (all []netip.Prefix, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q is neither an address nor a range of addresses", text)
 		}
+		const mapped = 128 - 32 // bits before an IPv4 address in an IPv6 one
+		if prefix.Addr().Is4In6() && prefix.Bits() >= mapped {
+			prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-mapped)
+		}
 		all = append(all, prefix.Masked())
 	}
 	if len(all) == 0 {

@@ -156,7 +156,7 @@ func testRestartEachKey(
 }
 
 // chartKeys are the keys that the chart sets from other values, and refuses.
-var chartKeys = []string{"gateway.handover", "gateway.lease", "node.notify", "node.parts"}
+var chartKeys = []string{"gateway.handover", "gateway.lease", "gateway.tls.ticketSecret", "node.notify", "node.parts"}
 
 // changedKey returns a configuration with another value of a key than the default.
 func changedKey(path string) map[string]any {

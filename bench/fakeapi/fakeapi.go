@@ -7,6 +7,8 @@ package fakeapi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,7 +18,9 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -28,13 +32,16 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"portolan.dev/portolan/bench/synthetic"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // Server stores events in their encoded form. It supports lists of all objects and
-// watches, with initial objects (WatchList) or without, in protobuf over plain HTTP; custom resources in JSON.
+// watches, with initial objects (WatchList) or without, of all objects or the one that a field selector names, in
+// protobuf; custom resources in JSON. Watches get bookmarks.
 type Server struct {
 	http http.Server
 	url  string
+	ca   []byte // PEM, of a server over TLS
 
 	mu      sync.Mutex
 	version int
@@ -46,8 +53,8 @@ type kind struct {
 	example Object
 	list    runtime.Object // without items
 	codec   codec
-	objects map[string]*stored // by name
-	watches map[http.ResponseWriter]struct{}
+	objects map[string]*stored             // by name
+	watches map[http.ResponseWriter]string // with the only name that is watched; "" for all
 }
 
 // stored is an object with its last event.
@@ -63,14 +70,44 @@ type Object interface {
 	metav1.Object
 }
 
-// New starts a Server with the whole cluster.
+// New starts a Server over plain HTTP/1.1 with the whole cluster.
 func New(c *synthetic.Cluster) (*Server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	f := &Server{url: "http://" + listener.Addr().String(), kinds: make(map[string]*kind)}
+	f := newServer()
+	f.url = "http://" + listener.Addr().String()
+	go func() { _ = f.http.Serve(listener) }() // until Close
+	return f, f.fill(c)
+}
+
+// NewSecure starts an empty Server over TLS and HTTP/2, which has clients with many watches use few connections, as an
+// API server does.
+func NewSecure() (*Server, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	const day = 24 * time.Hour
+	c, err := testcert.New("fake", time.Now().Add(day/2))
+	if err != nil {
+		return nil, err
+	}
+	const streams = 100 // as API servers have
+	f := newServer()
+	f.url = "https://" + listener.Addr().String()
+	f.ca, _ = c.PEM()
+	f.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{c.TLS}}
+	f.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	go func() { _ = f.http.ServeTLS(listener, "", "") }() // until Close
+	return f, nil
+}
+
+func newServer() *Server {
+	f := &Server{kinds: make(map[string]*kind)}
 	for resource, k := range map[string]kind{
+		"secrets":         {example: &corev1.Secret{}, list: &corev1.SecretList{}},
 		"namespaces":      {example: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
 		"services":        {example: &corev1.Service{}, list: &corev1.ServiceList{}},
 		"endpointslices":  {example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
@@ -95,11 +132,10 @@ func New(c *synthetic.Cluster) (*Server, error) {
 		f.kinds[resource] = &k
 	}
 	for _, k := range f.kinds {
-		k.objects, k.watches = make(map[string]*stored), make(map[http.ResponseWriter]struct{})
+		k.objects, k.watches = make(map[string]*stored), make(map[http.ResponseWriter]string)
 	}
 	f.http.Handler = http.HandlerFunc(f.serve)
-	go func() { _ = f.http.Serve(listener) }() // until Close
-	return f, f.fill(c)
+	return f
 }
 
 // Close closes the server.
@@ -183,8 +219,10 @@ func (f *Server) write(resource string, event watch.EventType, o Object) error {
 	} else {
 		k.objects[name] = &stored{o, f.version, sent}
 	}
-	for w := range k.watches {
-		send(w, sent)
+	for w, only := range k.watches {
+		if only == "" || only == o.GetName() {
+			send(w, sent)
+		}
 	}
 	return nil
 }
@@ -202,26 +240,50 @@ func (f *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
+	only := strings.TrimPrefix(query.Get("fieldSelector"), metav1.ObjectNameField+"=")
 	if query.Get("watch") != "true" {
-		f.sendList(w, k)
+		f.sendList(w, k, only)
 		return
 	}
 	w.Header().Set("Content-Type", k.codec.contentType+";stream=watch")
 	after, _ := strconv.Atoi(query.Get("resourceVersion"))
-	if err := f.begin(w, k, after, query.Get("sendInitialEvents") == "true"); err != nil {
+	asked := watchOptions{only: only, after: after, all: query.Get("sendInitialEvents") == "true"}
+	if err := f.begin(w, k, asked); err != nil {
 		return
 	}
-	<-r.Context().Done()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(k.watches, w)
+	for bookmarks := time.Tick(time.Minute); ; {
+		select {
+		case <-r.Context().Done():
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(k.watches, w)
+			return
+		case <-bookmarks:
+			f.mu.Lock()
+			if frame, err := f.bookmark(k, nil); err == nil {
+				send(w, frame)
+			}
+			f.mu.Unlock()
+		}
+	}
 }
 
-func (f *Server) sendList(w http.ResponseWriter, k *kind) {
+// named returns the objects of a name, or all, ordered by name. It needs mu.
+func (k *kind) named(only string) (all []*stored) {
+	names := slices.Collect(maps.Keys(k.objects))
+	names = slices.DeleteFunc(names, func(name string) bool { return only != "" && path.Base(name) != only })
+	slices.Sort(names)
+	for _, name := range names {
+		all = append(all, k.objects[name])
+	}
+	return all
+}
+
+func (f *Server) sendList(w http.ResponseWriter, k *kind, only string) {
 	f.mu.Lock()
 	var items []runtime.Object
-	for _, name := range slices.Sorted(maps.Keys(k.objects)) {
-		items = append(items, k.objects[name].object)
+	for _, o := range k.named(only) {
+		items = append(items, o.object)
 	}
 	list := k.list.DeepCopyObject()
 	list.(metav1.ListInterface).SetResourceVersion(strconv.Itoa(f.version))
@@ -235,40 +297,52 @@ func (f *Server) sendList(w http.ResponseWriter, k *kind) {
 	_, _ = w.Write(body.Bytes()) // the client may have gone
 }
 
-// begin sends the objects that changed after a version, ordered by name, and registers
-// the watch for later changes. With all, it sends every object and then a bookmark.
-func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) error {
+// watchOptions are what a watch asks for.
+type watchOptions struct {
+	only  string // name; "" for all
+	after int    // version
+	all   bool   // whatever their version, and then a bookmark
+}
+
+// begin sends the objects that changed after a version, or all and then a bookmark, and registers the watch for later
+// changes.
+func (f *Server) begin(w http.ResponseWriter, k *kind, asked watchOptions) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(k.objects)) {
-		if o := k.objects[name]; all || o.version > after {
+	for _, o := range k.named(asked.only) {
+		if asked.all || o.version > asked.after {
 			if _, err := w.Write(o.event); err != nil {
 				return err
 			}
 		}
 	}
-	if all {
-		end := k.example.DeepCopyObject().(Object)
-		end.SetResourceVersion(strconv.Itoa(f.version))
-		end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-		bookmark, err := k.codec.event(watch.Bookmark, end)
+	if asked.all {
+		frame, err := f.bookmark(k, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 		if err != nil {
 			return err
 		}
-		_, _ = w.Write(bookmark) // the client may have gone
+		_, _ = w.Write(frame) // the client may have gone
 	}
 	w.(http.Flusher).Flush()
-	k.watches[w] = struct{}{}
+	k.watches[w] = asked.only
 	return nil
+}
+
+// bookmark returns a bookmark of the present version. It needs mu.
+func (f *Server) bookmark(k *kind, annotations map[string]string) ([]byte, error) {
+	mark := k.example.DeepCopyObject().(Object)
+	mark.SetResourceVersion(strconv.Itoa(f.version))
+	mark.SetAnnotations(annotations)
+	return k.codec.event(watch.Bookmark, mark)
 }
 
 // Kubeconfig writes a kubeconfig file for the server.
 func (f *Server) Kubeconfig(file string) error {
 	return os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
-clusters: [{name: fake, cluster: {server: %q}}]
+clusters: [{name: fake, cluster: {server: %q, certificate-authority-data: %q}}]
 contexts: [{name: fake, context: {cluster: fake, user: fake}}]
 users: [{name: fake, user: {}}]
 current-context: fake
-`, f.url), 0o600)
+`, f.url, base64.StdEncoding.EncodeToString(f.ca)), 0o600)
 }

@@ -78,9 +78,11 @@ func TestMarkdown(t *testing.T) {
 	}
 	b := &bench{
 		settings: &settings{rounds: 1, duration: time.Second, rate: 100, routes: 5000},
-		few:      []*changed{{resident: 30, own: 10, took: []time.Duration{time.Millisecond}}},
-		many:     []*changed{{resident: 61, own: 30, took: []time.Duration{2 * time.Millisecond, 3 * time.Millisecond}}},
+		few:      []*changed{{holds: holds{30, 10}, took: []time.Duration{time.Millisecond}}},
+		many:     []*changed{{holds: holds{61, 30}, took: []time.Duration{2 * time.Millisecond, 3 * time.Millisecond}}},
 	}
+	b.fewHosts = []*secured{{holds: holds{30, 10}, ready: time.Second}}
+	b.manyHosts = []*secured{{holds: holds{80, 50}, ready: 3 * time.Second}}
 	b.groups = []*group{b.plain(), b.secure(nil)}
 	b.groups[0].entrants = []*entrant{{name: portolan, version: "1"}, {name: reverse}, {name: nginx, version: "2"}}
 	b.groups[0].samples = map[string][]*sample{portolan: of(20), reverse: of(50), nginx: of(9)}
@@ -93,6 +95,7 @@ func TestMarkdown(t *testing.T) {
 		"| p99 at a fixed rate, divided by nginx' | 2.22 (2.22 to 2.22) | ≤ 2.00 | missed |\n",
 		"| resident memory with 5000 routes, MiB | 61.0 (61.0 to 61.0) | ≤ 60.0 | missed |\n",
 		"| haproxy | 1000 (1000 to 1000) | 0.50 (0.50 to 0.50) | 1000 ",
+		"| from start until ready, s | 1.0 (1.0 to 1.0) | 3.0 (3.0 to 3.0) |\n",
 		"| p99, ms | 1.0 (1.0 to 1.0) | 3.0 (3.0 to 3.0) |\n",
 	} {
 		if !strings.Contains(text, want) {
@@ -142,5 +145,25 @@ func TestSecureCalls(t *testing.T) {
 	config.Secure = &calls.Secure{Host: "other.example", Roots: c.secure.Roots}
 	if err := config.Once(); err == nil {
 		t.Error("a certificate of another host is accepted")
+	}
+}
+
+// TestCertificates checks that the gateway has the last of its certificates when it is ready.
+func TestCertificates(t *testing.T) {
+	b := &bench{dir: t.TempDir()}
+	workshop, err := rig.NewWorkshop(t.Context(), nil, b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.portolan, err = workshop.Program(t.Context(), portolan); err != nil {
+		t.Fatal(err)
+	}
+	const certificates = 70 // two ListenerSets
+	s, err := b.secureHosts(t.Context(), certificates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ready <= 0 || s.own <= 0 || s.resident <= s.own {
+		t.Errorf("secureHosts(%d) = %+v", certificates, s)
 	}
 }

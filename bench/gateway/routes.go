@@ -23,10 +23,13 @@ import (
 // fewRoutes are those that many are compared with.
 const fewRoutes = 10
 
+// holds is the gateway's memory when it is ready, in MiB: all, and what is of no file.
+type holds struct{ resident, own float64 }
+
 // changed is what the gateway did with a number of routes in one round.
 type changed struct {
-	resident, own float64         // memory when it is ready, in MiB: all, and what is of no file
-	took          []time.Duration // from the write of a route to the first request that follows it
+	holds
+	took []time.Duration // from the write of a route to the first request that follows it
 }
 
 const namespace = "bench"
@@ -42,12 +45,37 @@ func (b *bench) change(ctx context.Context, routes int) (c *changed, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, api.Close()) }()
+	if err := fill(api, routes); err != nil {
+		return nil, err
+	}
+	server, err := b.startWith(ctx, api)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Stop()
+	c = new(changed)
+	if c.holds, err = measureHolds(server); err != nil {
+		return nil, err
+	}
+	for i := range b.changes {
+		took, err := timed(server, api, i*(routes/fewRoutes)%routes, i)
+		if err != nil {
+			return nil, fmt.Errorf("change %d: %w", i, err)
+		}
+		c.took = append(c.took, took)
+	}
+	return c, nil
+}
+
+// startWith starts the gateway with what an API server has, and waits until it is ready.
+func (b *bench) startWith(ctx context.Context, api *fakeapi.Server) (*rig.Server, error) {
 	kubeconfig := b.file("kubeconfig")
-	if err := errors.Join(fill(api, routes), api.Kubeconfig(kubeconfig)); err != nil {
+	if err := api.Kubeconfig(kubeconfig); err != nil {
 		return nil, err
 	}
 	contender := &rig.Contender{
-		Name: portolan, Log: b.file("routes.log"), CPUs: []int{proxyCPU}, Ready: rig.OverHTTP("/readyz"),
+		Name: portolan, Log: b.file("gateway.log"), CPUs: []int{proxyCPU}, Ready: rig.OverHTTP("/readyz"),
+		Patience: 10 * time.Minute,
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
 			return b.portolan.Command(
 				"gateway", "--kubeconfig", kubeconfig, "--listen", ports[0].Addr().String(), "--admin", ports[1].String(),
@@ -59,27 +87,22 @@ func (b *bench) change(ctx context.Context, routes int) (c *changed, err error) 
 	if err != nil {
 		return nil, err
 	}
-	defer server.Stop()
 	if err := server.WaitReady(ctx); err != nil {
+		server.Stop()
 		return nil, err
 	}
+	return server, nil
+}
+
+// measureHolds measures the gateway's memory after a rest.
+func measureHolds(server *rig.Server) (h holds, err error) {
 	const rest = 2 * time.Second
 	time.Sleep(rest)
-	c = new(changed)
-	if c.resident, _, err = server.Memory(); err != nil {
-		return nil, err
+	if h.resident, _, err = server.Memory(); err != nil {
+		return h, err
 	}
-	if c.own, err = server.OwnMemory(); err != nil {
-		return nil, err
-	}
-	for i := range b.changes {
-		took, err := timed(server, api, i*(routes/fewRoutes)%routes, i)
-		if err != nil {
-			return nil, fmt.Errorf("change %d: %w", i, err)
-		}
-		c.took = append(c.took, took)
-	}
-	return c, nil
+	h.own, err = server.OwnMemory()
+	return h, err
 }
 
 // timed has the nth route redirect to another host, and returns how long requests were not redirected there.
@@ -114,20 +137,7 @@ func timed(server *rig.Server, api *fakeapi.Server, nth, change int) (time.Durat
 
 // fill creates a Gateway and its routes.
 func fill(api *fakeapi.Server, routes int) error {
-	err := errors.Join(
-		api.Create("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}),
-		api.Create("gatewayclasses", &gatewayv1.GatewayClass{
-			ObjectMeta: metav1.ObjectMeta{Name: "bench"},
-			Spec:       gatewayv1.GatewayClassSpec{ControllerName: "portolan.dev/gateway"},
-		}),
-		api.Create("gateways", &gatewayv1.Gateway{
-			ObjectMeta: meta("bench"),
-			Spec: gatewayv1.GatewaySpec{
-				GatewayClassName: "bench",
-				Listeners:        []gatewayv1.Listener{{Name: "http", Protocol: gatewayv1.HTTPProtocolType, Port: 80}},
-			},
-		}),
-	)
+	err := createGateway(api, gatewayv1.Listener{Name: "http", Protocol: gatewayv1.HTTPProtocolType, Port: 80})
 	for i := range routes {
 		service, slice := backends(i)
 		err = errors.Join(
@@ -136,6 +146,25 @@ func fill(api *fakeapi.Server, routes int) error {
 		)
 	}
 	return err
+}
+
+// createGateway creates a Gateway with a listener and sets of listeners.
+func createGateway(api *fakeapi.Server, l gatewayv1.Listener) error {
+	same := gatewayv1.NamespacesFromSame
+	return errors.Join(
+		api.Create("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}),
+		api.Create("gatewayclasses", &gatewayv1.GatewayClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+			Spec:       gatewayv1.GatewayClassSpec{ControllerName: "portolan.dev/gateway"},
+		}),
+		api.Create("gateways", &gatewayv1.Gateway{
+			ObjectMeta: meta("bench"),
+			Spec: gatewayv1.GatewaySpec{
+				GatewayClassName: "bench", Listeners: []gatewayv1.Listener{l},
+				AllowedListeners: &gatewayv1.AllowedListeners{Namespaces: &gatewayv1.ListenerNamespaces{From: &same}},
+			},
+		}),
+	)
 }
 
 func meta(name string) metav1.ObjectMeta {

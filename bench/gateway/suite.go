@@ -24,6 +24,7 @@ type settings struct {
 	rate        int
 	idle        int
 	secured     int
+	hosts       int
 	routes      int
 	changes     int
 	contenders  string
@@ -45,6 +46,7 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	flags.IntVar(&s.idle, "idle", 4000, "idle connections; 0 leaves them out")
 	flags.IntVar(&s.secured, "tls", 8, "connections that do handshakes at a time; 0 leaves TLS out")
 	flags.IntVar(&s.routes, "routes", 5000, "HTTPRoutes; 0 leaves them out")
+	flags.IntVar(&s.hosts, "certificates", 5000, "certificates, each in a Secret; 0 leaves them out")
 	flags.IntVar(&s.changes, "changes", 300, "changes of a route that are timed, in each round")
 	flags.StringVar(
 		&s.contenders,
@@ -77,6 +79,8 @@ type bench struct {
 	others      []float64  // the share of the processors that other programs used before each round
 	many        []*changed // with all routes
 	few         []*changed
+	manyHosts   []*secured // with all certificates
+	fewHosts    []*secured
 }
 
 func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err error) {
@@ -137,21 +141,38 @@ func (b *bench) measure(ctx context.Context) error {
 				return err
 			}
 		}
-		if b.routes == 0 {
-			continue
-		}
-		b.log.Info("measuring", "round", round+1, "routes", b.routes)
-		for _, at := range []struct {
-			routes int
-			all    *[]*changed
-		}{{fewRoutes, &b.few}, {b.routes, &b.many}} {
-			c, err := b.change(ctx, at.routes)
-			if err != nil {
-				return fmt.Errorf("%d routes: %w", at.routes, err)
-			}
-			*at.all = append(*at.all, c)
+		if err := b.measureMany(ctx, round); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// measureMany measures the gateway with few and with many routes and certificates.
+func (b *bench) measureMany(ctx context.Context, round int) error {
+	if b.routes > 0 {
+		b.log.Info("measuring", "round", round+1, "routes", b.routes)
+		err := errors.Join(add(ctx, &b.few, b.change, fewRoutes), add(ctx, &b.many, b.change, b.routes))
+		if err != nil {
+			return err
+		}
+	}
+	if b.hosts > 0 {
+		b.log.Info("measuring", "round", round+1, "certificates", b.hosts)
+		return errors.Join(
+			add(ctx, &b.fewHosts, b.secureHosts, fewCertificates), add(ctx, &b.manyHosts, b.secureHosts, b.hosts),
+		)
+	}
+	return nil
+}
+
+// add measures the gateway with a number of objects.
+func add[T any](ctx context.Context, all *[]T, measure func(context.Context, int) (T, error), objects int) error {
+	one, err := measure(ctx, objects)
+	if err != nil {
+		return fmt.Errorf("%d objects: %w", objects, err)
+	}
+	*all = append(*all, one)
 	return nil
 }
 

@@ -69,6 +69,7 @@ func (b *bench) markdown() string {
 		g.write(&s)
 	}
 	b.writeChanges(&s)
+	b.writeHosts(&s)
 	return s.String()
 }
 
@@ -102,7 +103,7 @@ func (b *bench) writeGoals(s *strings.Builder) {
 			fmt.Fprintf(s, "| %s | %s | ≤ %s | %s |\n", what, spread, rig.Short(most), rig.Met(spread.Median <= most))
 		}
 	}
-	of(fmt.Sprintf("resident memory with %d routes, MiB", b.routes), b.many, resident, 60)
+	of(fmt.Sprintf("resident memory with %d routes, MiB", b.routes), b.many, (*changed).all, 60)
 	of(
 		fmt.Sprintf("change of a route until a request follows it, with %d routes, p99, ms", b.routes),
 		b.many,
@@ -112,12 +113,12 @@ func (b *bench) writeGoals(s *strings.Builder) {
 }
 
 // of returns a figure that each has.
-func of(figure func(*changed) float64) func(*changed) (float64, bool) {
-	return func(c *changed) (float64, bool) { return figure(c), true }
+func of[T any](figure func(T) float64) func(T) (float64, bool) {
+	return func(one T) (float64, bool) { return figure(one), true }
 }
 
-func resident(c *changed) float64 { return c.resident }
-func own(c *changed) float64      { return c.own }
+func (h *holds) all() float64    { return h.resident }
+func (h *holds) noFile() float64 { return h.own }
 
 // quantile returns a quantile of the changes' times, in ms.
 func quantile(q float64) func(*changed) float64 {
@@ -220,7 +221,7 @@ func (b *bench) writeChanges(s *strings.Builder) {
 		figure func(*changed) float64
 	}{
 		{"change until a request follows it, p50, ms", quantile(.5)}, {"p99, ms", quantile(.99)},
-		{"resident memory, MiB", resident}, {"of it, what is of no file", own},
+		{"resident memory, MiB", (*changed).all}, {"of it, what is of no file", (*changed).noFile},
 	} {
 		fmt.Fprintf(
 			s,
@@ -229,5 +230,25 @@ func (b *bench) writeChanges(s *strings.Builder) {
 			rig.SpreadCell(b.few, of(row.figure)),
 			rig.SpreadCell(b.many, of(row.figure)),
 		)
+	}
+}
+
+func (b *bench) writeHosts(s *strings.Builder) {
+	if len(b.manyHosts) == 0 {
+		return
+	}
+	fmt.Fprintf(
+		s, "\n| certificates, each in a Secret and of an HTTPS listener of its own | %d | %d |\n|---|---|---|\n",
+		fewCertificates, b.hosts,
+	)
+	for _, row := range []struct {
+		what   string
+		figure func(*secured) float64
+	}{
+		{"from start until ready, s", func(h *secured) float64 { return h.ready.Seconds() }},
+		{"resident memory, MiB", (*secured).all}, {"of it, what is of no file", (*secured).noFile},
+	} {
+		few, many := rig.SpreadCell(b.fewHosts, of(row.figure)), rig.SpreadCell(b.manyHosts, of(row.figure))
+		fmt.Fprintf(s, "| %s | %s | %s |\n", row.what, few, many)
 	}
 }

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type Contender struct {
 	Ready   func(ctx context.Context, ports []netip.AddrPort) error
 	Log     string // log file
 	CPUs    []int  // the processors that it uses, with priority; if empty, all, without priority
+	// Patience is how long WaitReady waits; 0 is a minute.
+	Patience time.Duration
 }
 
 // OverHTTP returns a Ready function for contenders that report readiness at a path.
@@ -138,11 +141,8 @@ func (s *Server) Stop() {
 
 // WaitReady waits until the server reports that it is ready.
 func (s *Server) WaitReady(ctx context.Context) error {
-	const (
-		patience = time.Minute
-		pause    = 10 * time.Millisecond // each check costs the server time
-	)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	const pause = 10 * time.Millisecond // each check costs the server time
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Patience, time.Minute))
 	defer cancel()
 	for {
 		err := s.Ready(ctx, s.ports)

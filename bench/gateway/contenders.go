@@ -34,9 +34,9 @@ type entrant struct {
 // host is the host of all requests.
 const host = "bench.example"
 
-// setup has the configuration of each contender of a group, in which these words are replaced: ADDRESS and PORT to
-// listen at, HOST, BACKEND, FILES (a prefix for paths), PEM (the path of the certificate with its key), and
-// CERTIFICATE and KEY (in base64).
+// setup has the configuration of each contender of a group; of ReverseProxy, its third argument. In the others, these
+// words are replaced: ADDRESS and PORT to listen at, HOST, BACKEND, FILES (a prefix for paths), PEM (the path of the
+// certificate with its key), and CERTIFICATE and KEY (in base64).
 type setup map[string]string
 
 // manifests returns a Gateway with one listener and a route to the backend, whose endpoint is set by the flag
@@ -147,7 +147,7 @@ func (b *bench) entrant(ctx context.Context, w *rig.Workshop, g *group, name str
 	if name == reverse {
 		tool, err := w.Tool(ctx, "gateway/reverse")
 		command := func(listen, _ netip.AddrPort) (*exec.Cmd, error) {
-			return exec.Command(tool, listen.String(), b.backend), nil
+			return exec.Command(tool, listen.String(), g.backend, g.setup[name]), nil
 		}
 		return &entrant{name: name, command: command}, err
 	}
@@ -164,14 +164,14 @@ func (b *bench) entrant(ctx context.Context, w *rig.Workshop, g *group, name str
 		args := map[string][]string{
 			portolan: {
 				"gateway", "--listen", listen.Addr().String(), "--admin", admin.String(),
-				"--port-offset", strconv.Itoa(int(listen.Port()) - 80), "--endpoint", "bench/web=" + b.backend, "--manifests",
+				"--port-offset", strconv.Itoa(int(listen.Port()) - 80), "--endpoint", "bench/web=" + g.backend, "--manifests",
 			},
 			caddy:   {"run", "--adapter", "caddyfile", "--config"},
 			nginx:   {"-p", b.dir, "-c"},
 			haproxy: {"-db", "-f"},
 		}[name]
 		text := strings.NewReplacer(
-			"ADDRESS", listen.String(), "PORT", strconv.Itoa(int(listen.Port())), "HOST", host, "BACKEND", b.backend,
+			"ADDRESS", listen.String(), "PORT", strconv.Itoa(int(listen.Port())), "HOST", host, "BACKEND", g.backend,
 			"FILES", config, "PEM", b.certificate.file, "CERTIFICATE", b.certificate.chain, "KEY", b.certificate.key,
 		).Replace(g.setup[name])
 		return program.Command(append(args, config)...), os.WriteFile(config, []byte(text), 0o600)
@@ -184,7 +184,10 @@ func (b *bench) start(ctx context.Context, g *group, e *entrant) (*rig.Server, e
 	c := &rig.Contender{
 		Name: e.name, Log: b.file(e.name + ".log"), CPUs: []int{proxyCPU},
 		Ready: func(_ context.Context, ports []netip.AddrPort) error {
-			check := g.large
+			check := g.small
+			if check.Connections == 0 {
+				check = g.large
+			}
 			check.Target = ports[0]
 			return check.Once()
 		},
@@ -201,16 +204,16 @@ func (b *bench) start(ctx context.Context, g *group, e *entrant) (*rig.Server, e
 	return s, nil
 }
 
-// startBackend starts the backend, until stop is called.
-func (b *bench) startBackend(ctx context.Context, w *rig.Workshop) (stop func(), err error) {
-	tool, err := w.Tool(ctx, "gateway/backend")
+// startBackend starts a backend, a command of this folder, until stop is called.
+func startBackend(ctx context.Context, w *rig.Workshop, command string) (address string, stop func(), err error) {
+	tool, err := w.Tool(ctx, "gateway/"+command)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	cmd := exec.CommandContext(ctx, tool)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	started, ended := make(chan error), make(chan struct{})
 	go func() { // which lives as long as the backend
@@ -222,17 +225,16 @@ func (b *bench) startBackend(ctx context.Context, w *rig.Workshop) (stop func(),
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	stop = func() {
 		_ = cmd.Process.Kill()
 		<-ended
 	}
-	address, err := bufio.NewReader(out).ReadString('\n')
+	address, err = bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		stop()
-		return nil, errors.Join(errors.New("the backend prints no address"), err)
+		return "", nil, errors.Join(errors.New("the backend prints no address"), err)
 	}
-	b.backend = strings.TrimSpace(address)
-	return stop, nil
+	return strings.TrimSpace(address), stop, nil
 }

@@ -22,21 +22,12 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := b.startBackend(t.Context(), workshop)
-	if err != nil {
+	var stop func()
+	if b.backend, stop, err = startBackend(t.Context(), workshop, "backend"); err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	g := b.plain()
-	e, err := b.entrant(t.Context(), workshop, g, reverse)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := b.start(t.Context(), g, e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Stop()
+	server := startReverse(t, b, workshop, b.plain())
 	processes, err := server.Processes()
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +56,50 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// startReverse starts the library's proxy as a group has it.
+func startReverse(t *testing.T, b *bench, w *rig.Workshop, g *group) *rig.Server {
+	t.Helper()
+	e, err := b.entrant(t.Context(), w, g, reverse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := b.start(t.Context(), g, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return server
+}
+
+// TestRPC checks that calls and messages of a stream pass the library's proxy and are measured.
+func TestRPC(t *testing.T) {
+	b := &bench{settings: &settings{clients: 10, duration: 200 * time.Millisecond}, dir: t.TempDir()}
+	workshop, err := rig.NewWorkshop(t.Context(), nil, b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop func()
+	if b.rpcBackend, stop, err = startBackend(t.Context(), workshop, "rpcbackend"); err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	g := b.rpc()
+	server := startReverse(t, b, workshop, g)
+	for name, load := range map[string]calls.Config{"unary": g.small, "stream": g.large} {
+		load.Target, load.Duration = server.DNS, b.duration
+		if load.Processes, err = server.Processes(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := calls.Run(&load)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if r.Answered < load.Connections || r.ServerTime <= 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
 // TestMarkdown checks a table of known figures.
 func TestMarkdown(t *testing.T) {
 	result := func(micros int) *calls.Result {
@@ -83,17 +118,20 @@ func TestMarkdown(t *testing.T) {
 	}
 	b.fewHosts = []*secured{{holds: holds{30, 10}, ready: time.Second}}
 	b.manyHosts = []*secured{{holds: holds{80, 50}, ready: 3 * time.Second}}
-	b.groups = []*group{b.plain(), b.secure(nil)}
+	b.groups = []*group{b.plain(), b.secure(), b.rpc()}
 	b.groups[0].entrants = []*entrant{{name: portolan, version: "1"}, {name: reverse}, {name: nginx, version: "2"}}
 	b.groups[0].samples = map[string][]*sample{portolan: of(20), reverse: of(50), nginx: of(9)}
 	b.groups[1].entrants = []*entrant{{name: portolan}, {name: haproxy}}
 	b.groups[1].samples = map[string][]*sample{portolan: of(500), haproxy: of(1000)}
+	b.groups[2].entrants = []*entrant{{name: portolan}, {name: reverse}}
+	b.groups[2].samples = map[string][]*sample{portolan: of(50), reverse: of(100)}
 	text := b.markdown()
 	for _, want := range []string{
 		"| requests per CPU-second, divided by ReverseProxy's | 2.50 (2.50 to 2.50) | ≥ 2.40 | met |\n",
 		"| by nginx' | 0.45 (0.45 to 0.45) | ≥ 0.50 | missed |\n",
 		"| p99 at a fixed rate, divided by nginx' | 2.22 (2.22 to 2.22) | ≤ 2.00 | missed |\n",
 		"| resident memory with 5000 routes, MiB | 61.0 (61.0 to 61.0) | ≤ 60.0 | missed |\n",
+		"| calls of gRPC per CPU-second, divided by ReverseProxy's | 2.00 (2.00 to 2.00) | ≥ 1.70 | met |\n",
 		"| haproxy | 1000 (1000 to 1000) | 0.50 (0.50 to 0.50) | 1000 ",
 		"| from start until ready, s | 1.0 (1.0 to 1.0) | 3.0 (3.0 to 3.0) |\n",
 		"| p99, ms | 1.0 (1.0 to 1.0) | 3.0 (3.0 to 3.0) |\n",

@@ -10,8 +10,9 @@ import (
 
 // group is a kind of load and its contenders.
 type group struct {
-	name  string
-	setup setup
+	name    string
+	backend string // address
+	setup   setup
 	// small, steady and large are what the contenders are measured with, if they have connections.
 	small, steady, large calls.Config
 	idle                 int // connections that wait
@@ -23,23 +24,23 @@ type group struct {
 }
 
 // plain returns the group of requests over plain HTTP/1.1.
-func (s *settings) plain() *group {
+func (b *bench) plain() *group {
 	g := &group{
-		name: "HTTP", idle: s.idle, goals: plainGoals(), columns: s.plainColumns(),
+		name: "HTTP", backend: b.backend, idle: b.idle, goals: plainGoals(), columns: b.plainColumns(),
 		setup: setup{
 			portolan: manifests("protocol: HTTP, hostname: HOST", "HTTPRoute"), reverse: "", caddy: caddyfile,
 			nginx: nginxConfig("", nginxProxy), haproxy: haproxyConfig("", ""),
 		},
-		small: calls.Config{Request: request(smallSize), Connections: s.connections},
+		small: calls.Config{Request: request(smallSize), Connections: b.connections},
 		large: calls.Config{Request: request(largeSize), Connections: largeCount},
 	}
 	g.steady = g.small
-	g.steady.Rate = s.rate
+	g.steady.Rate = b.rate
 	return g
 }
 
 // secure returns the group of requests over TLS: small has a handshake for each.
-func (s *settings) secure(secure *calls.Secure) *group {
+func (b *bench) secure() *group {
 	const fromBase64 = `
 ---
 apiVersion: v1
@@ -55,14 +56,29 @@ data: {tls.crt: CERTIFICATE, tls.key: KEY}
 			"ssl_conf_command Ciphersuites " + cipher
 	)
 	return &group{
-		name: "TLS", idle: s.idle, columns: secureColumns(),
+		name: "TLS", backend: b.backend, idle: b.idle, columns: secureColumns(),
 		setup: setup{
 			portolan: manifests(listener, "HTTPRoute") + fromBase64,
 			nginx:    nginxConfig(onNginx, nginxProxy),
 			haproxy:  haproxyConfig("ssl crt PEM ciphersuites "+cipher, ""),
 		},
-		small: calls.Config{Request: request(smallSize), Connections: s.secured, Secure: secure, Fresh: true},
-		large: calls.Config{Request: request(largeSize), Connections: largeCount, Secure: secure},
+		small: calls.Config{Request: request(smallSize), Connections: b.secured, Secure: b.certificate.secure, Fresh: true},
+		large: calls.Config{Request: request(largeSize), Connections: largeCount, Secure: b.certificate.secure},
+	}
+}
+
+// rpc returns the group of gRPC without TLS: small is of calls, and large of messages of one stream.
+func (b *bench) rpc() *group {
+	call := calls.Config{Method: calls.Unary, Request: host, Connections: b.clients}
+	const pass = "\n      grpc_pass grpc://web;\n      grpc_set_header Host $host;\n"
+	return &group{
+		name: "gRPC", backend: b.rpcBackend, goals: rpcGoals(), columns: rpcColumns(),
+		setup: setup{
+			portolan: manifests("protocol: HTTP, hostname: HOST", "GRPCRoute"), reverse: "h2c",
+			nginx: nginxConfig("http2", pass), haproxy: haproxyConfig("proto h2", "proto h2"),
+		},
+		small: call,
+		large: calls.Config{Method: calls.Stream, Request: host, Connections: 1},
 	}
 }
 

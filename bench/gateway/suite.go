@@ -24,6 +24,7 @@ type settings struct {
 	rate        int
 	idle        int
 	secured     int
+	clients     int
 	hosts       int
 	routes      int
 	changes     int
@@ -46,6 +47,7 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	flags.IntVar(&s.idle, "idle", 4000, "idle connections; 0 leaves them out")
 	flags.IntVar(&s.secured, "tls", 8, "connections that do handshakes at a time; 0 leaves TLS out")
 	flags.IntVar(&s.routes, "routes", 5000, "HTTPRoutes; 0 leaves them out")
+	flags.IntVar(&s.clients, "grpc", 32, "clients of gRPC, of which eight share a connection; 0 leaves it out")
 	flags.IntVar(&s.hosts, "certificates", 5000, "certificates, each in a Secret; 0 leaves them out")
 	flags.IntVar(&s.changes, "changes", 300, "changes of a route that are timed, in each round")
 	flags.StringVar(
@@ -71,7 +73,8 @@ type bench struct {
 	dir     string
 	machine string
 	caller  string // program
-	backend string // address
+
+	backend, rpcBackend string // addresses
 
 	certificate certificate
 	groups      []*group
@@ -102,11 +105,13 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 	if b.portolan, err = workshop.Program(ctx, rig.NamePortolan); err != nil {
 		return err
 	}
-	stop, err := b.startBackend(ctx, workshop)
-	if err != nil {
-		return err
+	for command, address := range map[string]*string{"backend": &b.backend, "rpcbackend": &b.rpcBackend} {
+		var stop func()
+		if *address, stop, err = startBackend(ctx, workshop, command); err != nil {
+			return err
+		}
+		defer stop()
 	}
-	defer stop()
 	if err := b.prepare(); err != nil {
 		return err
 	}
@@ -127,7 +132,10 @@ func (b *bench) prepare() (err error) {
 	}
 	b.groups = []*group{b.plain()}
 	if b.secured > 0 {
-		b.groups = append(b.groups, b.secure(b.certificate.secure))
+		b.groups = append(b.groups, b.secure())
+	}
+	if b.clients > 0 {
+		b.groups = append(b.groups, b.rpc())
 	}
 	return nil
 }

@@ -92,6 +92,11 @@ func plainGoals() []goal {
 	}
 }
 
+func rpcGoals() []goal {
+	unary := result(small).of(perCPUSecond)
+	return []goal{{"calls of gRPC per CPU-second, divided by ReverseProxy's", unary, reverse, rig.AtLeast(1.7)}}
+}
+
 // writeGoals writes what has a goal and was measured.
 func (b *bench) writeGoals(s *strings.Builder) {
 	s.WriteString("\n\n| Portolan | | goal | |\n|---|---|---|---|\n")
@@ -171,6 +176,16 @@ func secureColumns() []column {
 		{"MiB per CPU-second", rig.SpreadCell[*sample], result(large).of(perCPUSecond)},
 		{ratio, nil, result(large).of(perCPUSecond)},
 		{"MiB", rig.MedianCell[*sample], memory}, {"KiB per idle connection", rig.MedianCell[*sample], idle},
+	}
+}
+
+func rpcColumns() []column {
+	unary, messages := result(small).of(perCPUSecond), result(large).of(perCPUSecond)
+	return []column{
+		{"calls per CPU-second", rig.SpreadCell[*sample], unary}, {ratio, nil, unary},
+		{"calls/s, thousands", rig.SpreadCell[*sample], result(small).of(perSecond)},
+		{"messages of a stream per CPU-second", rig.SpreadCell[*sample], messages}, {ratio, nil, messages},
+		{"messages/s, thousands", rig.SpreadCell[*sample], result(large).of(perSecond)},
 	}
 }
 

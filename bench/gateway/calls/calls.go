@@ -1,10 +1,12 @@
-// Package calls sends requests over HTTP/1.1 connections, as fast as they are answered or at a fixed rate, and measures
-// how long responses take and what they cost the proxy.
+// Package calls sends requests over HTTP/1.1 connections, or calls methods of gRPC, as fast as they are answered or at
+// a fixed rate, and measures how long responses take and what they cost the proxy.
 package calls
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -19,6 +21,9 @@ type Config struct {
 	Target      netip.AddrPort
 	Request     string
 	Connections int
+	// Method, if not "", is called over gRPC in place of the request; connections are clients then, some of which share
+	// a connection. Each message of a stream counts as a request.
+	Method string
 	// Secure, if not nil, has the connections go over TLS.
 	Secure *Secure
 	// Fresh has each request use a new connection; otherwise connections stay open.
@@ -49,19 +54,33 @@ type run struct {
 	err  error // the first
 }
 
-// dial connects. The kernel chooses the address.
-func (c *Config) dial() (*Connection, error) {
-	return Dial(Target{Address: c.Target, Secure: c.Secure}, c.Request)
-}
-
-// Once sends one request over a new connection. The response must be 200.
-func (c *Config) Once() error {
-	conn, err := c.dial()
-	if err != nil {
-		return err
+// open connects. Each of the calls sends a request, whose response must be 200, and is not used concurrently.
+func (c *Config) open(ctx context.Context) (calls []func() error, closeAll func(), err error) {
+	var open []io.Closer
+	closeAll = func() {
+		for _, c := range open {
+			_ = c.Close() // all is read
+		}
 	}
-	defer conn.Close()
-	return succeeds(conn)
+	if c.Method != "" {
+		for _, client := range c.rpcs(ctx) {
+			calls, open = append(calls, client.call), append(open, client)
+		}
+		return calls, closeAll, nil
+	}
+	for range c.Connections {
+		if c.Fresh {
+			calls = append(calls, c.Once)
+			continue
+		}
+		conn, err := Dial(Target{Address: c.Target, Secure: c.Secure}, c.Request)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		calls, open = append(calls, func() error { return succeeds(conn) }), append(open, conn)
+	}
+	return calls, closeAll, nil
 }
 
 // succeeds sends a request. The response must be 200.
@@ -73,21 +92,29 @@ func succeeds(conn *Connection) error {
 	return err
 }
 
+// Once sends one request over a new connection. The response must be 200.
+func (c *Config) Once() error {
+	one := *c
+	one.Connections, one.Fresh = 1, false
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	calls, closeAll, err := one.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	return calls[0]()
+}
+
 // Run sends the requests. Each response must be 200.
 func Run(c *Config) (*Result, error) {
-	calls := make([]func() error, c.Connections)
-	for i := range calls {
-		if c.Fresh {
-			calls[i] = c.Once
-			continue
-		}
-		conn, err := c.dial()
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		calls[i] = func() error { return succeeds(conn) }
+	ctx, cancel := context.WithTimeout(context.Background(), c.Warm+c.Duration+patience)
+	defer cancel()
+	calls, closeAll, err := c.open(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer closeAll()
 	begin := time.Now()
 	r := &run{Config: c, start: begin.Add(c.Warm), end: begin.Add(c.Warm + c.Duration)}
 	var ended sync.WaitGroup

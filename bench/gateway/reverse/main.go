@@ -1,5 +1,5 @@
 // Command reverse is a proxy as Go's library has it: http.Server and httputil.ReverseProxy. Its arguments are the
-// address to listen at and the backend's.
+// address to listen at and the backend's; with a third, "h2c", it speaks HTTP/2 without TLS on both sides.
 package main
 
 import (
@@ -28,6 +28,11 @@ func main() {
 			},
 			Transport: transport,
 		},
+	}
+	if len(os.Args) > 3 && os.Args[3] == "h2c" {
+		server.Protocols, transport.Protocols = new(http.Protocols), new(http.Protocols)
+		server.Protocols.SetUnencryptedHTTP2(true)
+		transport.Protocols.SetUnencryptedHTTP2(true)
 	}
 	fmt.Fprintln(os.Stderr, "reverse:", server.ListenAndServe())
 	os.Exit(1)

@@ -155,12 +155,13 @@ func (h *Host) rank(l *Location) int {
 }
 
 // Expression returns the regular expression of a path of a host with Regex, which is searched for from the beginning
-// of a path. RE2 has no lookaround and no backreferences, which are errors.
+// of a path. Its dot is any character, so that no end of a line is a way around. RE2 has no lookaround and no
+// backreferences, which are errors.
 func (l *Location) Expression() (*regexp.Regexp, error) {
 	if _, err := regexp.Compile(l.Text); err != nil {
 		return nil, err
 	}
-	return regexp.Compile("(?i)^" + l.Text)
+	return regexp.Compile("(?is)^" + l.Text)
 }
 
 // Literal returns what all paths begin with that the expression of a location may match, also one that is not RE2's.
@@ -179,5 +180,5 @@ func (l *Location) Literal() string {
 
 // RewriteExpression returns the regular expression that Rewrite replaces, which is searched for anywhere in a path.
 func (l *Location) RewriteExpression() (*regexp.Regexp, error) {
-	return regexp.Compile("(?i)" + l.Text)
+	return regexp.Compile("(?is)" + l.Text)
 }

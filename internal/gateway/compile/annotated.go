@@ -350,7 +350,7 @@ func (c *Compiler) annotatedHost(hostname string, parts []part) *host {
 	if rest != nil {
 		groups = append(groups, rest)
 	}
-	made := &host{Host: table.NewHost(groups...), problems: m.problems}
+	made := &host{Host: table.NewHost(groups...).Decoding(), problems: m.problems}
 	made.shadows = shadows(hostname, made.Routes(), m.owners)
 	return made
 }
@@ -459,9 +459,10 @@ func (m *merger) appRoot() []table.Route {
 func (m *merger) match(l *annotation.Location) (match table.Match, ok bool) {
 	if !m.Regex && (l.Type != cluster.PathImplementationSpecific || l.Text == "/") {
 		match, err := ingressMatch(&cluster.IngressPath{Path: l.Text, Type: l.Type})
+		match.Path = table.Decoded(match.Path)
 		return match, err == nil
 	}
-	e := regexp.MustCompile("^" + regexp.QuoteMeta(l.Text))
+	e := regexp.MustCompile("^" + regexp.QuoteMeta(table.Decoded(l.Text)))
 	if m.Regex {
 		var err error
 		if e, err = l.Expression(); err != nil {

@@ -86,6 +86,11 @@ func TestAnnotated(t *testing.T) {
 		more["canary"] = "true"
 		return []*cluster.Frontend{annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", more, "/", prefix)}
 	}
+	guarded := func(path, kind string) []*cluster.Frontend { // beside what is open
+		return []*cluster.Frontend{
+			annotatedIngress("a", nil, "/", prefix), annotatedIngress("b", annotations{"whitelist-source-range": "x"}, path, kind),
+		}
+	}
 	header := func(name, value string) map[string][]string { return map[string][]string{name: {value}} }
 	for claim, test := range map[string]struct {
 		of         []*cluster.Frontend
@@ -125,6 +130,23 @@ func TestAnnotated(t *testing.T) {
 		"app-root": {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"app-root": "/app"}, "/", prefix)},
 			path: "/", want: "302 http://x.test/app",
+		},
+		"several slashes are one":    {of: guarded("/b", prefix), path: "//b/", want: "503"},
+		"an encoded slash":           {of: guarded("/b/c", exact), path: "/b%2Fc", want: "503"},
+		"dots after encoded slashes": {of: guarded("/b", specific), path: "/a%2F..%2Fbc", want: "503"},
+		"an encoded character":       {of: guarded("/b;c", prefix), path: "/b%3Bc", want: "503"},
+		"a path that is encoded":     {of: guarded("/b%20c", prefix), path: "/b%20c", want: "503"},
+		"encoded for an expression": {
+			of:   append(guarded("/b/[a-z]+$", specific), annotatedIngress("c", annotations{"use-regex": "true"}, "/c", prefix)),
+			path: "/b%2Fc", want: "503",
+		},
+		"an end of a line for an expression": {
+			of:   append(guarded("/b/.*$", specific), annotatedIngress("c", annotations{"use-regex": "true"}, "/c", prefix)),
+			path: "/b/%0Ac", want: "503",
+		},
+		"groups are encoded": {
+			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"rewrite-target": "/v2/$2"}, "/old(/|$)(.*)", specific)},
+			path: "/x%2F..%2Fold%2Fa%2F..%2F..%2Fold/b%20%2525", want: "a*1 /v2/b%20%2525",
 		},
 		"a permanent redirect": {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"permanent-redirect": "https://y.test/?a=b"}, "/", prefix)},

@@ -32,7 +32,8 @@ func Client(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return client
 }
 
-// forwardedAddr reads an element of X-Forwarded-For: an address, to which some proxies add a port (RFC 7239, section 6).
+// forwardedAddr reads an element of X-Forwarded-For: an address, to which some proxies add a port (RFC 7239,
+// section 6).
 func forwardedAddr(text string) (netip.Addr, error) {
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return at.Addr(), nil

@@ -11,8 +11,9 @@ import (
 
 // Host is the routes of a hostname.
 type Host struct {
-	routes []Route // all, in order
-	groups []group // of them
+	routes  []Route // all, in order
+	groups  []group // of them
+	decodes bool    // see Decoding
 }
 
 // group is routes of which the path decides first.
@@ -42,7 +43,7 @@ func NewHost(groups ...[]Route) *Host {
 	for _, routes := range groups {
 		n += len(routes)
 	}
-	h := &Host{make([]Route, 0, n), make([]group, 0, len(groups))}
+	h := &Host{routes: make([]Route, 0, n), groups: make([]group, 0, len(groups))}
 	for _, routes := range groups {
 		begin := len(h.routes)
 		h.routes = append(h.routes, routes...)
@@ -51,6 +52,27 @@ func NewHost(groups ...[]Route) *Host {
 		h.groups = append(h.groups, newGroup(ordered))
 	}
 	return h
+}
+
+// Decoding returns a Host as h whose routes, which have paths that are Decoded, are compared with paths that are.
+func (h *Host) Decoding() *Host {
+	made := *h
+	made.decodes = true
+	return &made
+}
+
+// Compared returns a request as the routes of h are compared with it.
+func (h *Host) Compared(r *Request) *Request {
+	if !h.decodes {
+		return r
+	}
+	path := Decoded(r.Path)
+	if path == r.Path {
+		return r
+	}
+	made := *r
+	made.Path = path
+	return &made
 }
 
 // newGroup returns the group of routes that are in order. It keeps them.
@@ -182,8 +204,9 @@ type Request struct {
 }
 
 // Find returns the route that serves a request, nil if none does. It allocates nothing, unless it
-// compares a field that the head has several times, or a parameter that is percent-encoded.
+// compares a field that the head has several times, a parameter that is percent-encoded, or a path that it decodes.
 func (h *Host) Find(r *Request) *Route {
+	r = h.Compared(r)
 	for i := range h.groups {
 		if found := h.groups[i].find(r); found != nil {
 			return found

@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"net/url"
 	"strings"
 )
 
@@ -27,6 +28,23 @@ func Normalize(path string) (string, error) {
 		path = removeDots(path)
 	}
 	return path, nil
+}
+
+// Decoded returns a normal path as nginx compares it with locations: percent-decoded, and then with one slash for
+// several and without dot segments (nginx, "location" and "merge_slashes"). Backends may take the path for that one.
+func Decoded(path string) string {
+	if strings.IndexByte(path, '%') >= 0 {
+		if plain, err := url.PathUnescape(path); err == nil {
+			path = plain
+		}
+	}
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	if strings.Contains(path, "/.") {
+		path = removeDots(path)
+	}
+	return path
 }
 
 // decodeUnreserved decodes what need not be encoded.

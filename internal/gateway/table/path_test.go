@@ -42,6 +42,25 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
+func TestDecoded(t *testing.T) {
+	t.Parallel()
+	for claim, test := range map[string]struct{ path, want string }{
+		"normal":                       {"/a/b", "/a/b"},
+		"encoded":                      {"/a%20b%C3%A9%3B", "/a bé;"},
+		"an encoded slash":             {"/a%2Fb", "/a/b"},
+		"several slashes":              {"///a//b//", "/a/b/"},
+		"encoded slashes and slashes":  {"/%2F/%2Fa", "/a"},
+		"dots between encoded slashes": {"/a%2F..%2Fb", "/b"},
+		"dots after an empty element":  {"/a//..//b", "/b"},
+		"more dots than there is":      {"/..%2F..%2Fa", "/a"},
+		"not decoded twice":            {"/%252F", "/%2F"},
+	} {
+		if got := table.Decoded(test.path); got != test.want {
+			t.Errorf("%s: Decoded(%q) = %q, want %q", claim, test.path, got, test.want)
+		}
+	}
+}
+
 // FuzzNormalize: a normal path stays, has no dot segments, and is the same resource.
 func FuzzNormalize(f *testing.F) {
 	for _, seed := range []string{"/a/../b", "/%2e%2e/%61//x/.", "/%", "/a%2Fb/..%2f"} {

@@ -32,9 +32,11 @@ func (c *PathChange) Apply(path string, m *Match) string {
 	return to + rest
 }
 
-// substitute returns To with the groups of the Expression in a path; the path, if that has none.
+// substitute returns To with the groups of the Expression in a path, which is Decoded for that; the path, if that has
+// none.
 func (c *PathChange) substitute(path string) string {
-	at := c.Expression.FindStringSubmatchIndex(path)
+	plain := Decoded(path)
+	at := c.Expression.FindStringSubmatchIndex(plain)
 	if at == nil {
 		return path
 	}
@@ -51,7 +53,7 @@ func (c *PathChange) substitute(path string) string {
 			continue
 		}
 		if n := 2 * int(after[0]-'0'); n+1 < len(at) && at[n] >= 0 {
-			b.WriteString(path[at[n]:at[n+1]])
+			b.WriteString(plain[at[n]:at[n+1]])
 		}
 		rest = after[1:]
 	}
@@ -59,6 +61,7 @@ func (c *PathChange) substitute(path string) string {
 	if !strings.HasPrefix(made, "/") {
 		made = "/" + made
 	}
+	made = (&url.URL{Path: made}).EscapedPath()
 	if normal, err := Normalize(made); err == nil {
 		return normal // a group may make a segment of dots
 	}

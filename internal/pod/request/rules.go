@@ -27,7 +27,7 @@ func (x *explainer) rules(a *Answer, l *table.Listener, host *table.Host) {
 		routes := h.Routes()
 		for i := range routes {
 			r := newRule(&routes[i])
-			switch r.judge(request); {
+			switch r.judge(h.Compared(request)); {
 			case r.WhyNot != "":
 			case found == nil:
 				found = &r

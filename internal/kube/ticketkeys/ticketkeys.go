@@ -37,6 +37,9 @@ const (
 	patience = 5 * time.Second
 )
 
+// most is how many keys there are at most: each ticket is compared with all.
+const most = 16
+
 // prefix begins the names of the Secret's data: the rest is when the key was made, in seconds since 1970.
 const prefix = "key-"
 
@@ -140,10 +143,11 @@ type ticketKey struct {
 
 // rotate returns the keys of a Secret, the newest first, and whether it changed the Secret.
 func (k *Keeper) rotate(s *corev1.Secret) (all []ticketKey, changed bool) {
+	now := k.now()
 	for name, value := range s.Data {
 		made, ok := parse(name, value)
-		if !ok {
-			continue // somebody else's
+		if !ok || made.made.Sub(now) > rotation {
+			continue // somebody else's, or of a clock that is ahead, which would be the newest for long
 		}
 		all = append(all, made)
 	}
@@ -151,7 +155,6 @@ func (k *Keeper) rotate(s *corev1.Secret) (all []ticketKey, changed bool) {
 		all,
 		func(a, b ticketKey) int { return cmp.Or(b.made.Compare(a.made), slices.Compare(b.key[:], a.key[:])) },
 	)
-	now := k.now()
 	if len(all) == 0 || now.Sub(all[0].made) >= rotation {
 		made := ticketKey{made: now.Truncate(time.Second)}
 		_, _ = rand.Read(made.key[:]) // never fails (crypto/rand)
@@ -159,7 +162,7 @@ func (k *Keeper) rotate(s *corev1.Secret) (all []ticketKey, changed bool) {
 	}
 	// A key encrypts until the next one has settled.
 	expired := func(i int) bool { return i > 0 && now.Sub(all[i-1].made) >= settling+kept }
-	for len(all) > 1 && expired(len(all)-1) {
+	for len(all) > 1 && expired(len(all)-1) || len(all) > most {
 		all, changed = all[:len(all)-1], true
 	}
 	if changed {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,36 @@ func TestRotation(t *testing.T) {
 	var stored corev1.Secret
 	if k.server.Get("edge", "tickets", &stored); string(stored.Data["note"]) != "of somebody else" {
 		t.Error("what somebody else put into the Secret is gone")
+	}
+}
+
+// TestForeignKeys: neither a key of a clock that is ahead nor a heap of keys keeps keys from being rotated.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	name := func(made time.Time) string { return prefix + strconv.FormatInt(made.Unix(), 10) }
+	heap := make(map[string][]byte)
+	for i := range 1000 {
+		heap[name(now.Add(-rotation-time.Duration(i)*time.Second))] = make([]byte, size)
+	}
+	for claim, data := range map[string]map[string][]byte{
+		"a year ahead":        {name(now.Add(365 * 24 * time.Hour)): make([]byte, size)},
+		"as far as there are": {prefix + "9223372036854775807": make([]byte, size)},
+		"many":                heap,
+	} {
+		k := newKeepers(t)
+		k.now = now
+		k.server.Put(secret(data))
+		keys := k.mustPass()
+		var stored corev1.Secret
+		k.server.Get("edge", "tickets", &stored)
+		if _, made := stored.Data[name(now)]; !made || len(keys) > most || len(stored.Data) > most {
+			t.Errorf("%s: %d keys, %d stored, a new one: %t", claim, len(keys), len(stored.Data), made)
+		}
+		k.now = now.Add(settling)
+		if keys := k.mustPass(); string(keys[0][:]) != string(stored.Data[name(now)]) {
+			t.Errorf("%s: another key than the new one encrypts", claim)
+		}
 	}
 }
 

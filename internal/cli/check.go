@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
@@ -258,7 +257,7 @@ func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, 
 	if settings.Manifests == "" && len(paths) == 0 && len(f.exclude) > 0 {
 		return c, l, errors.New("--exclude goes with manifests")
 	}
-	f.source.also = append(slices.Clip(gatewayKinds), cluster.KindSecret, cluster.KindRoutePolicy)
+	f.source.also = gatewayKinds
 	r, err := f.source.reading(settings, source.Whole)
 	if err != nil {
 		return c, l, err

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ func (f *getFlags) readGateway(cmd *cobra.Command) (*podapp.Inspector, error) {
 	if f.node != "" {
 		return nil, errors.New("--node goes with vips and backends")
 	}
-	f.source.also = append(slices.Clip(gatewayKinds), cluster.KindSecret)
+	f.source.also = gatewayKinds
 	f.source.matters = append([]cluster.Kind{
 		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindIngress,
 	}, f.source.also...)

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,14 +17,10 @@ import (
 func isURL(text string) bool { return strings.Contains(text, "://") }
 
 // gatewayKinds are the kinds, besides those that all commands read, that a gateway's rules are made of.
-var gatewayKinds = []cluster.Kind{
-	cluster.KindIngressClass,
-	cluster.KindGatewayClass,
-	cluster.KindGateway,
-	cluster.KindListenerSet,
-	cluster.KindHTTPRoute,
-	cluster.KindReferenceGrant,
-}
+var gatewayKinds = append([]cluster.Kind{
+	cluster.KindIngressClass, cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet,
+	cluster.KindReferenceGrant, cluster.KindBackendTLSPolicy, cluster.KindRoutePolicy,
+}, append(cluster.RouteKinds(), cluster.ReferencedKinds()...)...)
 
 // request prints what becomes of an HTTP request.
 func (f *explainFlags) request(cmd *cobra.Command, url string) error {
@@ -34,9 +29,6 @@ func (f *explainFlags) request(cmd *cobra.Command, url string) error {
 		return err
 	}
 	f.pod.source.also = gatewayKinds
-	if m.Scheme == "https" {
-		f.pod.source.also = append(slices.Clip(gatewayKinds), cluster.KindSecret)
-	}
 	f.pod.source.matters = append([]cluster.Kind{
 		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindIngress,
 	}, f.pod.source.also...)

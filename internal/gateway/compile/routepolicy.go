@@ -147,7 +147,12 @@ func passwords(v *cluster.View, of *cluster.Passwords) (made *table.BasicAuth, p
 	if of.Map {
 		var lines [][]byte
 		for _, name := range slices.Sorted(maps.Keys(secret.Data)) {
-			lines = append(lines, append([]byte(name+":"), bytes.TrimSpace(secret.Data[name])...))
+			hash := bytes.TrimSpace(secret.Data[name])
+			if bytes.ContainsAny(hash, "\r\n") {
+				problems = append(problems, fmt.Sprintf("Secret %s: key %q has several lines", key, name))
+				continue
+			}
+			lines = append(lines, append([]byte(name+":"), hash...))
 		}
 		file = bytes.Join(lines, []byte("\n"))
 	}

@@ -65,3 +65,19 @@ func TestRoutePolicyGuard(t *testing.T) {
 		t.Errorf("rule 1 (-want +got)\n%s", d)
 	}
 }
+
+// TestPasswordsOfMap has each key of a Secret be one user, whatever its value is.
+func TestPasswordsOfMap(t *testing.T) {
+	t.Parallel()
+	const hash = "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g="
+	store := newStore(&cluster.Secret{Key: cluster.Key{Namespace: "shop", Name: "users"}, Data: map[string]cluster.Confidential{
+		"ann": []byte(hash + "\n"), "bob": []byte(hash + "\neve:" + hash), "joe": []byte("none"),
+	}})
+	of := &cluster.Passwords{Secret: cluster.ObjectRef{Kind: "Secret", Namespace: "shop", Name: "users"}, Map: true}
+	store.View(func(v *cluster.View) {
+		made, problems, why := passwords(v, of)
+		if why != "" || len(problems) != 2 || len(made.Users) != 1 || made.Users["ann"] != hash {
+			t.Errorf("passwords(%+v) = %+v, %q, %q; want the user ann, and problems of bob and joe", of, made, problems, why)
+		}
+	})
+}

@@ -85,6 +85,10 @@ func DeclaredAt(o Object, file string, index int) Object {
 		placed := *o
 		at(&placed.Meta)
 		return &placed
+	case *BackendTrafficPolicy:
+		placed := *o
+		at(&placed.Meta)
+		return &placed
 	case *ListenerSet:
 		placed := *o
 		at(&placed.Meta)

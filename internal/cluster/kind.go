@@ -39,6 +39,7 @@ const (
 	KindUDPRoute
 	KindBackendTLSPolicy
 	KindRoutePolicy
+	KindBackendTrafficPolicy
 	kinds // how many there are
 )
 
@@ -91,6 +92,10 @@ var (
 
 	BackendTLSPolicies = declare(schema[*BackendTLSPolicy]{kind: KindBackendTLSPolicy, name: "BackendTLSPolicy"})
 	RoutePolicies      = declare(schema[*RoutePolicy]{kind: KindRoutePolicy, name: "RoutePolicy"})
+
+	BackendTrafficPolicies = declare(schema[*BackendTrafficPolicy]{
+		kind: KindBackendTrafficPolicy, name: "XBackendTrafficPolicy",
+	})
 )
 
 func declareWorkload(k Kind, name string) *Table[*Workload] {
@@ -163,6 +168,11 @@ var (
 	RoutePoliciesByReference = declareIndex(RoutePolicies, func(p *RoutePolicy, keys []Ref) []Ref {
 		return append(keys, References(p)...)
 	})
+	// TrafficPoliciesByTarget finds the XBackendTrafficPolicies of an object.
+	TrafficPoliciesByTarget = declareIndex(
+		BackendTrafficPolicies,
+		func(p *BackendTrafficPolicy, keys []ObjectRef) []ObjectRef { return targets(p.Targets, keys) },
+	)
 	// IngressesByService finds the Ingresses that send requests to a Service.
 	IngressesByService = declareIndex(Ingresses, func(f *Frontend, keys []Key) []Key {
 		return f.Ingress.services(f.Namespace, keys)
@@ -210,7 +220,7 @@ func KindsOfGateway() []Kind {
 	return append([]Kind{
 		KindNamespace, KindService, KindEndpointSlice, KindNode, KindIngressClass, KindIngress,
 		KindGatewayClass, KindGateway, KindListenerSet, KindReferenceGrant, KindBackendTLSPolicy,
-		KindRoutePolicy,
+		KindRoutePolicy, KindBackendTrafficPolicy,
 	}, append(RouteKinds(), ReferencedKinds()...)...)
 }
 

@@ -41,7 +41,7 @@ func TestKindString(t *testing.T) {
 	want := []string{"Namespace", "Service", "EndpointSlice", "Pod", "Node", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "NetworkPolicy",
 		"ServiceImport", "Ingress", "Gateway", "HTTPRoute", "ServiceCIDR", "ClusterNetworkPolicy",
 		"IngressClass", "GatewayClass", "ListenerSet", "ReferenceGrant", "Secret", "ConfigMap",
-		"GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute", "BackendTLSPolicy", "RoutePolicy"}
+		"GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute", "BackendTLSPolicy", "RoutePolicy", "XBackendTrafficPolicy"}
 	if len(Kinds()) != len(want) {
 		t.Fatalf("Kinds() = %v, want %v", Kinds(), want)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -45,6 +46,7 @@ var Kinds = []Kind{
 	custom(declare(cluster.KindUDPRoute, gateway, "udproutes", UDPRoute)),
 	custom(declare(cluster.KindBackendTLSPolicy, gateway, "backendtlspolicies", BackendTLSPolicy)),
 	custom(closed(cluster.KindRoutePolicy, portolan, "routepolicies", RoutePolicy, &routePolicySalvage)),
+	custom(declare(cluster.KindBackendTrafficPolicy, gatewayX, "xbackendtrafficpolicies", BackendTrafficPolicy)),
 	custom(declare(cluster.KindReferenceGrant, gateway, "referencegrants", ReferenceGrant)),
 	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
 	custom(closed(cluster.KindClusterNetworkPolicy, clusterPolicy, "clusternetworkpolicies", ClusterNetworkPolicy,
@@ -63,6 +65,7 @@ var (
 
 	multicluster  = Group{multiclusterVersion, addMulticluster}
 	gateway       = Group{schema.GroupVersion(gatewayv1.GroupVersion), addGateway}
+	gatewayX      = Group{schema.GroupVersion(gatewayx.GroupVersion), addGatewayX}
 	portolan      = Group{portolanVersion, addPortolan}
 	clusterPolicy = Group{schema.GroupVersion(policyv1alpha2.GroupVersion), policyv1alpha2.Install}
 )

@@ -91,6 +91,7 @@ var shortNames = map[cluster.Kind]string{
 	cluster.KindUDPRoute:             "",
 	cluster.KindBackendTLSPolicy:     "btlspolicy",
 	cluster.KindRoutePolicy:          "",
+	cluster.KindBackendTrafficPolicy: "xbtrafficpolicy",
 }
 
 // ShortName returns the short name of a kind, such as deploy, or "" if it has none.

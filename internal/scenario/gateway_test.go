@@ -429,6 +429,11 @@ func verdictLines(v *compile.Verdicts) (all []string) {
 			add("backendtlspolicy "+key.String()+" at gateway "+of.Parent.Namespace+"/"+of.Parent.Name, of.Conditions...)
 		}
 	}
+	for key, ancestors := range v.TrafficPolicies {
+		for _, of := range ancestors {
+			add("xbackendtrafficpolicy "+key.String()+" at gateway "+of.Parent.Namespace+"/"+of.Parent.Name, of.Conditions...)
+		}
+	}
 	for key, ancestors := range v.RoutePolicies {
 		for _, of := range ancestors {
 			name := strings.ToLower(of.Parent.Kind) + " " + of.Parent.Namespace + "/" + of.Parent.Name

@@ -103,6 +103,8 @@ func (s *statusLog) problems(o cluster.Object) map[string]bool {
 		ofParents(o.Spec.Statuses)
 	case *cluster.BackendTLSPolicy:
 		ofParents(o.Ancestors)
+	case *cluster.BackendTrafficPolicy:
+		ofParents(o.Ancestors)
 	case *cluster.RoutePolicy:
 		ofParents(o.Ancestors)
 	}

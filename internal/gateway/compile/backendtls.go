@@ -203,7 +203,7 @@ func (c *Compiler) judgePolicies(v *cluster.View, d *dirty) {
 			message := fmt.Sprintf("BackendTLSPolicy %s, which is older, has the same target", by.Key)
 			condition = no(accepted, "Conflicted", message)
 		}
-		for _, gw := range c.ancestors(v, p) {
+		for _, gw := range c.ancestors(v, p.Targets) {
 			made.verdicts = append(made.verdicts, ParentVerdict{gw, []cluster.Condition{condition, made.refs}})
 		}
 		c.policies[key] = made
@@ -233,10 +233,10 @@ func overruled(v *cluster.View, p *cluster.BackendTLSPolicy) *cluster.BackendTLS
 	return nil
 }
 
-// ancestors returns the Gateways whose routes send requests to a target of a policy, in order.
-func (c *Compiler) ancestors(v *cluster.View, p *cluster.BackendTLSPolicy) (all []cluster.ParentRef) {
+// ancestors returns the Gateways whose routes send requests to a target of policies, in order.
+func (c *Compiler) ancestors(v *cluster.View, targets []cluster.PolicyTarget) (all []cluster.ParentRef) {
 	found := make(map[cluster.Key]struct{})
-	for _, t := range p.Targets {
+	for _, t := range targets {
 		for r := range cluster.RoutesByBackend.Get(v, t.ObjectRef) {
 			made := c.routes[r.Ref()]
 			if made == nil || r.Kind != cluster.KindHTTPRoute && r.Kind != cluster.KindGRPCRoute {

@@ -99,6 +99,9 @@ func byRef(v *Verdicts) map[cluster.Ref]any {
 	for key, verdict := range v.RoutePolicies {
 		made[cluster.Ref{Kind: cluster.KindRoutePolicy, Key: key}] = verdict
 	}
+	for key, verdict := range v.TrafficPolicies {
+		made[cluster.Ref{Kind: cluster.KindBackendTrafficPolicy, Key: key}] = verdict
+	}
 	for key, verdict := range v.Ingresses {
 		made[cluster.Ref{Kind: cluster.KindIngress, Key: key}] = verdict
 	}
@@ -112,8 +115,8 @@ func (w *world) writeStatus(tx *cluster.Tx) {
 	}
 	k := []cluster.Kind{
 		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindGRPCRoute,
-		cluster.KindIngress, cluster.KindRoutePolicy,
-	}[w.IntN(7)]
+		cluster.KindIngress, cluster.KindRoutePolicy, cluster.KindBackendTrafficPolicy,
+	}[w.IntN(8)]
 	for o := range tx.Objects(k) {
 		o = withStatus(o, condition)
 		if f, ok := o.(*cluster.Frontend); ok && f.Gateway != nil {
@@ -146,6 +149,10 @@ func withStatus(o cluster.Object, condition cluster.StatusCondition) cluster.Obj
 		policy.Ancestors = []cluster.ParentStatus{{Controller: "a", Conditions: all}}
 		return &policy
 	case *cluster.RoutePolicy:
+		policy := *o
+		policy.Ancestors = []cluster.ParentStatus{{Controller: "a", Conditions: all}}
+		return &policy
+	case *cluster.BackendTrafficPolicy:
 		policy := *o
 		policy.Ancestors = []cluster.ParentStatus{{Controller: "a", Conditions: all}}
 		return &policy

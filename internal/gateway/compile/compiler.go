@@ -10,6 +10,7 @@
 //	                 route.go:    what becomes of a route
 //	                 rule.go:     its rules
 //	                 backendtls.go: how TLS is spoken with backends
+//	                 trafficpolicy.go: how many requests are sent to them again
 //	                 routepolicy.go: what they demand of requests
 //	                 experimental.go: their fields of the experimental channel
 //	                 ingress.go:  the paths of an Ingress
@@ -76,6 +77,8 @@ type Compiler struct {
 	policies     map[cluster.Key]*policy
 	// routePolicies are all that there are.
 	routePolicies map[cluster.Key]*routePolicy
+	// trafficPolicies are all XBackendTrafficPolicies.
+	trafficPolicies map[cluster.Key]*trafficPolicy
 	// attached is how many routes a listener took, and parts what each host is made of.
 	attached map[string]int32
 	parts    map[place][]part
@@ -126,8 +129,8 @@ func NewCompiler(cfg Config) *Compiler {
 		cfg: cfg, routes: make(map[cluster.Ref]*route), ingresses: make(map[cluster.Key]*ingress),
 		foreign: make(map[string]map[cluster.Ref]struct{}), contests: make(contests),
 		policies: make(map[cluster.Key]*policy), routePolicies: make(map[cluster.Key]*routePolicy),
-		attached: make(map[string]int32),
-		parts:    make(map[place][]part), hosts: make(map[string]map[string]*host),
+		trafficPolicies: make(map[cluster.Key]*trafficPolicy), attached: make(map[string]int32),
+		parts: make(map[place][]part), hosts: make(map[string]map[string]*host),
 		listeners: make(map[string]*table.Listener),
 		upstreams: upstreams{set: cfg.Endpoints, services: make(map[cluster.Key]*service)}, certificates: newCertificates(),
 	}
@@ -146,6 +149,8 @@ type dirty struct {
 	backends map[cluster.ObjectRef]struct{}
 	// routePolicies are to be judged again.
 	routePolicies map[cluster.Key]struct{}
+	// trafficPolicies are XBackendTrafficPolicies that are to be judged again.
+	trafficPolicies map[cluster.Key]struct{}
 	// verdicts are the objects of Output.Changed.
 	verdicts map[cluster.Ref]struct{}
 }
@@ -169,6 +174,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 		make(map[cluster.Ref]struct{}), make(map[cluster.Key]struct{}),
 		make(map[place]struct{}), make(map[string]struct{}), make(map[string]struct{}),
 		make(map[cluster.Key]struct{}), make(map[cluster.ObjectRef]struct{}), make(map[cluster.Key]struct{}),
+		make(map[cluster.Key]struct{}),
 		make(map[cluster.Ref]struct{}),
 	}
 	if changes.Everything {
@@ -185,6 +191,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 		}
 		addKeys(d.policies, maps.Keys(c.policies), cluster.BackendTLSPolicies.All(v))
 		addKeys(d.routePolicies, maps.Keys(c.routePolicies), cluster.RoutePolicies.All(v))
+		addKeys(d.trafficPolicies, maps.Keys(c.trafficPolicies), cluster.BackendTrafficPolicies.All(v))
 		c.replaceGateways(v, d)
 	} else {
 		c.affected(v, changes, d)
@@ -195,6 +202,7 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	}
 	c.judgePolicies(v, d)
 	c.judgeRoutePolicies(v, d)
+	c.judgeTrafficPolicies(v, d)
 	c.buildHosts(d)
 	if c.table == nil || len(d.listeners) > 0 {
 		c.buildListeners(d)
@@ -266,6 +274,8 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 			c.policyChanged(v, ref.Key, d)
 		case cluster.KindRoutePolicy:
 			c.routePolicyChanged(v, ref.Key, d)
+		case cluster.KindBackendTrafficPolicy:
+			c.trafficPolicyChanged(v, ref.Key, d)
 		case cluster.KindConfigMap:
 			for _, p := range cluster.PoliciesByReference.Get(v, ref) {
 				c.policyChanged(v, p.Key, d)
@@ -370,6 +380,9 @@ func (c *Compiler) compileIngress(v *cluster.View, key cluster.Key, was *ingress
 	made := c.cfg.compileIngress(v, f)
 	if made != nil {
 		c.certifyIngress(v, f, made, was)
+		for _, routes := range made.all() {
+			c.cfg.limitRetries(v, routes)
+		}
 	}
 	return made
 }

@@ -21,7 +21,8 @@ import (
 // testConfig is the Config of tests. A few Gateways can have addresses of their own.
 var testConfig = Config{
 	GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Node: "n1",
-	Pool: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
+	Pool:         []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
+	Experimental: true,
 }
 
 // newStore returns a Store in which all kinds are loaded.

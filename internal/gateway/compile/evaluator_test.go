@@ -60,7 +60,7 @@ func TestEvaluator(t *testing.T) {
 	for kind, least := range map[string]int{ // of a thousand
 		"404": 10, "httproute": 10, "httproute, 500": 10, "grpcroute": 10, "ingress": 10, "ingress, 503": 10,
 		"defaultBackend": 10, "tlsroute": 2, "tcproute": 2, "udproute": 2,
-		"httproute, demands": 5, "httproute, 503": 5,
+		"httproute, demands": 5, "httproute, limited": 2, "ingress, limited": 5, "httproute, 503": 5,
 	} {
 		if seen[kind]*1000 < least*requests {
 			t.Errorf("%d of %d requests were of kind %s, want %d of a thousand: %v", seen[kind], requests, kind, least, seen)
@@ -74,6 +74,8 @@ func kindOf(answer string) string {
 	switch {
 	case strings.Contains(answer, " defaultBackend"):
 		return "defaultBackend"
+	case strings.Contains(answer, "~"):
+		return kind + ", limited"
 	case strings.Contains(answer, " demands "):
 		return kind + ", demands"
 	case strings.Contains(answer, " 500"):
@@ -102,6 +104,7 @@ type evaluator struct {
 	reading        bool                   // there may be more ConfigMaps
 	routePolicies  []*cluster.RoutePolicy // the older ones first
 	secrets        []*cluster.Secret
+	traffic        []*cluster.BackendTrafficPolicy // the older ones first
 }
 
 func newEvaluator(v *cluster.View, cfg Config) *evaluator {
@@ -120,6 +123,7 @@ func newEvaluator(v *cluster.View, cfg Config) *evaluator {
 	e.reading = v.Freshness(cluster.KindConfigMap) != cluster.Live
 	e.configMaps = slices.Collect(cluster.ConfigMaps.All(v))
 	e.routePolicies = byAge(cluster.RoutePolicies.All(v), func(p *cluster.RoutePolicy) cluster.Age { return p.Age })
+	e.traffic = byAge(cluster.BackendTrafficPolicies.All(v), func(p *cluster.BackendTrafficPolicy) cluster.Age { return p.Age })
 	e.secrets = slices.Collect(cluster.Secrets.All(v))
 	e.ingresses = byAge(cluster.Ingresses.All(v), func(i *cluster.Frontend) cluster.Age { return i.Ingress.Age })
 	return e
@@ -713,6 +717,9 @@ func (e *evaluator) leads(r *cluster.Route, rule *cluster.RouteRule) string {
 			fmt.Fprintf(&text, " 500*%d", b.Weight)
 		} else {
 			fmt.Fprintf(&text, " %s/%s:%s*%d", b.Namespace, b.Name, port, b.Weight)
+			if streams(r) == "" {
+				text.WriteString(e.budget(b.Namespace, b.Name))
+			}
 		}
 	}
 	return text.String() + demand
@@ -861,6 +868,21 @@ func (e *evaluator) security(namespace, name string, number uint16) (text string
 	return fmt.Sprintf("+%s,%d", best.Hostname, authorities), valid
 }
 
+// budget returns how many requests to a Service may be sent again, if that is limited.
+func (e *evaluator) budget(namespace, name string) string {
+	for _, p := range e.traffic {
+		isIt := func(t cluster.PolicyTarget) bool { return t.Group == "" && t.Kind == "Service" && t.Name == name }
+		if p.Namespace != namespace || !slices.ContainsFunc(p.Targets, isIt) {
+			continue
+		}
+		if !e.cfg.Experimental || p.Retries == nil {
+			return ""
+		}
+		return fmt.Sprintf("~%d%%", p.Retries.Percent)
+	}
+	return ""
+}
+
 // port returns the number of a port of a Service and, after a slash, that it speaks h2c; empty if there is none. The
 // other result is its appProtocol.
 func (e *evaluator) port(namespace, name string, is func(cluster.Port) bool) (port, protocol string) {
@@ -981,7 +1003,7 @@ func (e *evaluator) ingressLeads(namespace string, b *cluster.IngressBackend) st
 	if port == "" || !valid {
 		return ": 503"
 	}
-	return fmt.Sprintf(" %s/%s:%s%s*1", namespace, b.Service, port, security)
+	return fmt.Sprintf(" %s/%s:%s%s*1%s", namespace, b.Service, port, security, e.budget(namespace, b.Service))
 }
 
 // compiled returns what a table has for a request, in the words of an evaluator.
@@ -1025,6 +1047,9 @@ func describe(rule *table.Rule) string {
 			protocol += fmt.Sprintf("+%s,%d", by.ServerName, len(by.Authorities))
 		}
 		fmt.Fprintf(made, " %s/%s:%d%s*%d", b.Upstream.Namespace, b.Upstream.Service, b.Upstream.Port, protocol, b.Weight)
+		if b.Retries != nil {
+			fmt.Fprintf(made, "~%d%%", b.Retries.Percent)
+		}
 	}
 	if g := rule.Guard; g != nil {
 		rates, users := 0, 0

@@ -52,7 +52,7 @@ func (c *Compiler) putRoutes(v *cluster.View, d *dirty) {
 		d.verdicts[ref] = struct{}{}
 		d.attached(was[ref], c.routes[ref])
 		d.insertRoutePolicies(v, ref)
-		if v.Len(cluster.KindBackendTLSPolicy) > 0 {
+		if v.Len(cluster.KindBackendTLSPolicy)+v.Len(cluster.KindBackendTrafficPolicy) > 0 {
 			d.insertBackends(was[ref])
 			d.insertBackends(c.routes[ref])
 		}
@@ -107,6 +107,7 @@ func (c *Compiler) compileRoute(v *cluster.View, ref cluster.Ref) *route {
 		return nil
 	}
 	made.rules = c.cfg.compileRules(v, r)
+	c.cfg.limitRetries(v, made.routes)
 	return made
 }
 

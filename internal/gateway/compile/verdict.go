@@ -21,7 +21,9 @@ type Verdicts struct {
 	Policies  map[cluster.Key][]ParentVerdict // of BackendTLSPolicies
 	// RoutePolicies are their ancestors, see Compiler.RoutePolicy.
 	RoutePolicies map[cluster.Key][]ParentVerdict
-	Shadows       []Shadow // in order
+	// TrafficPolicies are the ancestors of XBackendTrafficPolicies.
+	TrafficPolicies map[cluster.Key][]ParentVerdict
+	Shadows         []Shadow // in order
 }
 
 // ClassVerdict is what is said of a GatewayClass of ours.
@@ -142,6 +144,7 @@ func (c *Compiler) Verdicts() *Verdicts {
 		Sets: make(map[cluster.Key]*GatewayVerdict), Routes: make(map[cluster.Ref][]ParentVerdict),
 		Ingresses: make(map[cluster.Key]IngressVerdict),
 		Policies:  make(map[cluster.Key][]ParentVerdict), RoutePolicies: make(map[cluster.Key][]ParentVerdict),
+		TrafficPolicies: make(map[cluster.Key][]ParentVerdict),
 	}
 	for ref := range c.gateways.holders {
 		of := made.Gateways
@@ -158,6 +161,9 @@ func (c *Compiler) Verdicts() *Verdicts {
 	}
 	for key, p := range c.routePolicies {
 		made.RoutePolicies[key] = p.verdicts
+	}
+	for key, p := range c.trafficPolicies {
+		made.TrafficPolicies[key] = p.verdicts
 	}
 	for key := range c.ingresses {
 		made.Ingresses[key], _ = c.Ingress(key)

@@ -80,7 +80,9 @@ func (w *world) change(tx *cluster.Tx) {
 
 // object makes an object of a random kind, of those more often that there are more of.
 func (w *world) object() cluster.Object {
-	switch w.IntN(36) {
+	switch w.IntN(38) {
+	case 36, 37:
+		return w.trafficPolicy()
 	case 33, 34, 35:
 		return w.routePolicy()
 	case 30, 31:
@@ -175,6 +177,20 @@ func (w *world) routePolicy() *cluster.RoutePolicy {
 		p.Passwords = &cluster.Passwords{
 			Secret: cluster.ObjectRef{Kind: "Secret", Namespace: p.Namespace, Name: w.of("c1", "c2")}, Map: w.one(4),
 		}
+	}
+	return p
+}
+
+// trafficPolicy is one of Services, of which some limit retries.
+func (w *world) trafficPolicy() *cluster.BackendTrafficPolicy {
+	p := &cluster.BackendTrafficPolicy{Key: w.key("p1", "p2"), Meta: w.meta(), Session: w.one(4)}
+	for range 1 + w.IntN(2) {
+		p.Targets = append(p.Targets, cluster.PolicyTarget{ObjectRef: cluster.ObjectRef{
+			Kind: w.of("Service", "Service", "Service", "Service", "Bucket"), Namespace: p.Namespace, Name: w.of("s1", "s2"),
+		}})
+	}
+	if !w.one(4) {
+		p.Retries = &cluster.RetryConstraint{Percent: uint32(w.IntN(3)), Interval: time.Second, Least: 1, Per: time.Second}
 	}
 	return p
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/gateway/balance"
@@ -20,8 +19,8 @@ var errNoEndpoint = errors.New("no endpoint")
 const maxAttempts = 3
 
 // attempt sends a request to an endpoint. If nothing of it was sent, or it is idempotent and has no body, it tries
-// others, each once (RFC 9110, section 9.2.2). The caller closes the response, and then ends the request at the
-// endpoint.
+// others, each once (RFC 9110, section 9.2.2), within the budget of the Service or, if it has none, within p.retries. The
+// caller closes the response, and then ends the request at the endpoint.
 func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *balance.Endpoint, error) {
 	pool := p.cfg.Endpoints.Pool(x.Upstream)
 	if pool == nil || pool.Len() == 0 {
@@ -31,13 +30,16 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 		return p.attemptAgain(ctx, x, pool)
 	}
 	defer x.out.Free()
-	p.retries.request()
+	budget := p.budgetOf(x)
+	if budget == nil {
+		p.retries.request()
+	}
 	var tried []*balance.Endpoint
-	last := errNoEndpoint
+	failure := errNoEndpoint
 	for {
 		e := pick(pool, x, tried)
 		if e == nil {
-			return nil, nil, last
+			return nil, nil, failure
 		}
 		x.Endpoint = e.Addr
 		x.Attempts++
@@ -54,11 +56,23 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 			pool.Report(e, false)
 			tried = append(tried, e)
 		}
-		if at == requests || x.Attempts == maxAttempts || !retryable(&x.out, err) || !p.retries.take() {
+		last := at == requests || x.Attempts == maxAttempts || len(tried) >= pool.Len() || !retryable(&x.out, err)
+		switch {
+		case last || budget == nil && !p.retries.take():
 			return nil, nil, err
+		case budget != nil && !budget.take(x.backend.Retries):
+			return nil, nil, errRetryBudget
 		}
-		last = err
+		failure = err
 	}
+}
+
+// budgetOf counts a request in the retry budget of its Service, and returns that; nil without one.
+func (p *Proxy) budgetOf(x *exchange) *serviceBudget {
+	if x.backend.Retries == nil {
+		return nil
+	}
+	return p.budgets.request(&x.Upstream, x.backend.Retries)
 }
 
 // pick chooses an endpoint of those that were not tried: first that of the session.
@@ -139,31 +153,5 @@ func retryable(r *upstream.Request, err error) bool {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
 	}
-	return false
-}
-
-// retryBudget limits retries to a fifth of the requests, so that they don't multiply the load of upstreams
-// that fail. The zero retryBudget allows a few.
-type retryBudget struct{ tokens atomic.Int64 }
-
-const (
-	requestTokens, retryTokens = 1, 5
-	firstTokens                = 50 // is how much below zero the tokens may go
-	maxTokens                  = 500
-)
-
-// request counts a request.
-func (b *retryBudget) request() {
-	if b.tokens.Add(requestTokens) > maxTokens {
-		b.tokens.Add(-requestTokens)
-	}
-}
-
-// take reports whether a retry is allowed, and counts it.
-func (b *retryBudget) take() bool {
-	if b.tokens.Add(-retryTokens) >= -firstTokens {
-		return true
-	}
-	b.tokens.Add(retryTokens)
 	return false
 }

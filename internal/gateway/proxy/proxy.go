@@ -101,6 +101,7 @@ const (
 	NoBackend   table.Reason = "no backend"
 	NoEndpoint  table.Reason = "no ready endpoint"
 	Unreachable table.Reason = "no endpoint answered"
+	RetryLimit  table.Reason = "retry budget used up"
 	Invalid     table.Reason = "invalid answer of an endpoint"
 	BrokenOff   table.Reason = "answer broken off"
 	TimedOut    table.Reason = "timeout"
@@ -125,7 +126,7 @@ const (
 func Known(r table.Reason) bool {
 	switch r {
 	case NoTable, NoListener, NoRoute, Misdirected, BadPath, BadRequest, NoBackend, NoEndpoint, Unreachable, Invalid,
-		BrokenOff, TimedOut, Redirected, Preflight, ClientGone, Stopped,
+		RetryLimit, BrokenOff, TimedOut, Redirected, Preflight, ClientGone, Stopped,
 		AddressDenied, RateLimited, TooManyAtOnce, Unauthenticated, TooManyLogins, BodyTooLarge,
 		Refused, SignIn, NoAuthorization:
 		return true
@@ -138,7 +139,8 @@ type Proxy struct {
 	cfg       Config
 	table     atomic.Pointer[table.Table]
 	upstreams *upstream.Client
-	retries   retryBudget
+	retries   ownBudget
+	budgets   serviceBudgets
 	mirrors   chan struct{} // has one for each copy under way
 	rates     *limiter.Rates
 	counts    *limiter.Counts
@@ -427,6 +429,8 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, x *exchange, err er
 	switch {
 	case errors.Is(err, errNoEndpoint):
 		p.answer(w, x, http.StatusServiceUnavailable, NoEndpoint)
+	case errors.Is(err, errRetryBudget):
+		p.answer(w, x, http.StatusServiceUnavailable, RetryLimit)
 	case errors.Is(err, errBodyTooLarge):
 		p.answer(w, x, http.StatusRequestEntityTooLarge, BodyTooLarge)
 	case failed != nil && failed.Failure == upstream.BadBody: // the server knows what to answer, and whether it can

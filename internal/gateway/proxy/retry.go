@@ -14,12 +14,13 @@ import (
 )
 
 // attemptAgain is attempt for a rule with a Retry. Each attempt is sent to an endpoint that was not tried before, as
-// long as there is one.
+// long as there is one. The budget of the Service, if it has one, limits them.
 func (p *Proxy) attemptAgain(
 	ctx context.Context, x *exchange, pool *balance.Pool,
 ) (*upstream.Response, *balance.Endpoint, error) {
 	out := &x.out
 	defer func() { out.Free() }()
+	budget := p.budgetOf(x)
 	var tried []*balance.Endpoint
 	for {
 		e := pick(pool, x, tried)
@@ -54,6 +55,9 @@ func (p *Proxy) attemptAgain(
 		}
 		e.Done()
 		clear(out.Header)
+		if budget != nil && !budget.take(x.backend.Retries) {
+			return nil, nil, errRetryBudget
+		}
 		if !pause(ctx, wait) {
 			return nil, nil, ctx.Err()
 		}

@@ -318,3 +318,60 @@ func TestHeldBodies(t *testing.T) {
 		}
 	}
 }
+
+// TestRetryBudget limits what is sent again to a Service with a budget, whether a rule demands it or not.
+func TestRetryBudget(t *testing.T) {
+	t.Parallel()
+	const requests, least = 20, 3
+	for claim, test := range map[string]struct {
+		retry  *table.Retry
+		budget *table.RetryBudget
+		status int // of the endpoint; 0 for none
+		within int // status of requests whose retries are allowed
+		sent   int64
+	}{
+		"of a rule, with a budget": {
+			&table.Retry{Codes: []int{500}, Attempts: 1}, &table.RetryBudget{Interval: time.Hour, Least: least, Per: time.Hour},
+			500, 500, requests + least,
+		},
+		"of a rule, with a share": {
+			&table.Retry{Codes: []int{500}, Attempts: 1},
+			&table.RetryBudget{Percent: 50, Interval: time.Hour, Least: 1, Per: time.Hour}, 500, 500, requests + requests/2,
+		},
+		"of a rule, without a budget": {&table.Retry{Codes: []int{500}, Attempts: 1}, nil, 500, 500, 2 * requests},
+		"of the proxy itself, with a budget": {
+			nil, &table.RetryBudget{Interval: time.Hour, Least: least, Per: time.Hour}, 0, 502, requests + least,
+		},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t, nil)
+			var asked atomic.Int64
+			answer := func(w http.ResponseWriter, _ *http.Request) {
+				asked.Add(1)
+				if test.status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(test.status)
+			}
+			g.web(endpoint(t, answer), endpoint(t, answer))
+			route := to("/", table.Actions{})
+			route.Rule.Retry, route.Rule.Backends[0].Retries = test.retry, test.budget
+			g.serve(route)
+			refused := int64(0)
+			for range requests {
+				res, _ := g.ask("GET", "/", "")
+				switch {
+				case res.StatusCode == http.StatusServiceUnavailable && g.last().Reason == proxy.RetryLimit:
+					refused++
+				case res.StatusCode != test.within:
+					t.Errorf("the status is %d because of %q, want %d", res.StatusCode, g.last().Reason, test.within)
+				}
+			}
+			if sent := asked.Load(); sent != test.sent || refused != 2*requests-sent {
+				t.Errorf("%d requests were sent %d times, and %d refused; want %d times, and all others refused",
+					requests, sent, refused, test.sent)
+			}
+		})
+	}
+}

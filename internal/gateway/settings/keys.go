@@ -48,8 +48,8 @@ var Keys = key.Table{
 	{Path: "gateway.poolByDefault", Restart: []key.Condition{key.Always},
 		Description: "Whether Gateways that request no address have one of the pool."},
 	{Path: "gateway.experimental", Restart: []key.Condition{key.Always},
-		Description: "Whether fields of Gateway API's experimental channel have an effect: `retry`, `sessionPersistence` " +
-			"and the filter ExternalAuth. See gateway.md."},
+		Description: "Whether fields of Gateway API's experimental channel have an effect: `retry`, `sessionPersistence`, " +
+			"the filter ExternalAuth and XBackendTrafficPolicies. See gateway.md."},
 	{Path: "gateway.nodeName", Restart: []key.Condition{key.Always},
 		Description: "The name of the Node, for topology hints of endpoints; when empty the environment variable " +
 			"`NODE_NAME`."},

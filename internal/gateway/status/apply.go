@@ -39,6 +39,12 @@ func (w *wanted) apply(o cluster.Object, controller string, now time.Time) clust
 			policy.Ancestors = *made
 			return &policy
 		}
+	case *cluster.BackendTrafficPolicy:
+		if made := w.mergeAncestors(o.Ancestors, o.Meta, controller, at); made != nil {
+			policy := *o
+			policy.Ancestors = *made
+			return &policy
+		}
 	case *cluster.RoutePolicy:
 		if made := w.mergeAncestors(o.Ancestors, o.Meta, controller, at); made != nil {
 			policy := *o

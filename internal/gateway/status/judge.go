@@ -90,6 +90,8 @@ func (a *surroundings) judge(s *subject) *wanted {
 		}
 	case *cluster.BackendTLSPolicy:
 		return &wanted{ref: s.ref, generation: o.Generation, parents: s.parents}
+	case *cluster.BackendTrafficPolicy:
+		return &wanted{ref: s.ref, generation: o.Generation, parents: s.parents}
 	case *cluster.RoutePolicy:
 		return &wanted{ref: s.ref, generation: o.Generation, parents: s.parents}
 	case *cluster.Frontend:

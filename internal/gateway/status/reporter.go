@@ -90,7 +90,7 @@ func Results() []Result { return []Result{Written, Unneeded, Failed} }
 func Kinds() []cluster.Kind {
 	return append([]cluster.Kind{
 		cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet, cluster.KindIngress,
-		cluster.KindBackendTLSPolicy, cluster.KindRoutePolicy,
+		cluster.KindBackendTLSPolicy, cluster.KindRoutePolicy, cluster.KindBackendTrafficPolicy,
 	}, cluster.RouteKinds()...)
 }
 
@@ -149,6 +149,8 @@ func (r *Reporter) Look(v *cluster.View, c *compile.Compiler, changed map[cluste
 			s.parents = c.Policy(ref.Key)
 		case cluster.KindRoutePolicy:
 			s.parents = c.RoutePolicy(ref.Key)
+		case cluster.KindBackendTrafficPolicy:
+			s.parents = c.TrafficPolicy(ref.Key)
 		case cluster.KindIngress:
 			if verdict, ok := c.Ingress(ref.Key); ok {
 				s.ingress = &verdict
@@ -198,7 +200,11 @@ func (r *Reporter) expiredSince(was time.Time) bool {
 
 // isAround reports whether statuses of a kind depend on surroundings: those of routes and policies do not.
 func isAround(k cluster.Kind) bool {
-	return k != cluster.KindBackendTLSPolicy && k != cluster.KindRoutePolicy && !slices.Contains(cluster.RouteKinds(), k)
+	switch k {
+	case cluster.KindBackendTLSPolicy, cluster.KindRoutePolicy, cluster.KindBackendTrafficPolicy:
+		return false
+	}
+	return !slices.Contains(cluster.RouteKinds(), k)
 }
 
 func sameError(a, b error) bool { return a.Error() == b.Error() }

@@ -114,6 +114,14 @@ func TestStatuses(t *testing.T) {
 				"HTTPRoute none of portolan.dev/gateway: Accepted=False TargetNotFound 7",
 			},
 		},
+		"an XBackendTrafficPolicy of a Service, without the setting": {
+			[]cluster.Object{
+				gateway("g", "ours", 3, "http:80"), gateway("h", "ours", 1, "http:81"),
+				leading(route("a", "r", 4, "g"), "s"), route("a", "s", 4, "h"), trafficPolicy("p", 7, "s"),
+			},
+			of(cluster.KindBackendTrafficPolicy, "p"),
+			[]string{"Gateway g of portolan.dev/gateway: Accepted=False Invalid 7"},
+		},
 		"a RoutePolicy of a route of another class": {
 			[]cluster.Object{gateway("o", "other", 1, "http:80"), route("a", "r", 4, "o"), policy("p", 7, "r")},
 			of(cluster.KindRoutePolicy, "p"), nil,

@@ -285,6 +285,22 @@ func policy(name string, generation int64, routes ...string) *cluster.RoutePolic
 	return p
 }
 
+// leading returns a route whose rule leads to a Service.
+func leading(r *cluster.Route, service string) *cluster.Route {
+	r.Spec.Rules[0].Backends = []cluster.RouteBackend{{Weight: 1, BackendRef: cluster.BackendRef{
+		ObjectRef: cluster.ObjectRef{Kind: "Service", Namespace: r.Namespace, Name: service}, Port: 80,
+	}}}
+	return r
+}
+
+// trafficPolicy returns an XBackendTrafficPolicy of a Service.
+func trafficPolicy(name string, generation int64, service string) *cluster.BackendTrafficPolicy {
+	return &cluster.BackendTrafficPolicy{
+		Key: cluster.Key{Namespace: "a", Name: name}, Meta: cluster.Meta{Generation: generation},
+		Targets: []cluster.PolicyTarget{{ObjectRef: cluster.ObjectRef{Kind: "Service", Namespace: "a", Name: service}}},
+	}
+}
+
 // ingress returns an Ingress with a backend.
 func ingress(name, service string) *cluster.Frontend {
 	return &cluster.Frontend{Kind: cluster.KindIngress, Key: cluster.Key{Namespace: "a", Name: name}, Ingress: &cluster.IngressSpec{
@@ -315,6 +331,11 @@ func said(o cluster.Object) (lines []string) {
 			))
 		}
 	}
+	ancestors := func(all []cluster.ParentStatus) {
+		for _, s := range all {
+			lines = append(lines, fmt.Sprintf("%s %s of %s: %s", s.Parent.Kind, s.Parent.Name, s.Controller, text(s.Conditions)))
+		}
+	}
 	switch o := o.(type) {
 	case *cluster.GatewayClass:
 		lines = append(lines, text(o.Conditions), strings.Join(o.Features, " "))
@@ -326,9 +347,9 @@ func said(o cluster.Object) (lines []string) {
 			lines = append(lines, fmt.Sprintf("%s of %s: %s", s.Parent.Name, s.Controller, text(s.Conditions)))
 		}
 	case *cluster.RoutePolicy:
-		for _, s := range o.Ancestors {
-			lines = append(lines, fmt.Sprintf("%s %s of %s: %s", s.Parent.Kind, s.Parent.Name, s.Controller, text(s.Conditions)))
-		}
+		ancestors(o.Ancestors)
+	case *cluster.BackendTrafficPolicy:
+		ancestors(o.Ancestors)
 	case *cluster.Frontend:
 		if o.Ingress != nil {
 			return append(lines, fmt.Sprint(o.Ingress.LoadBalancer))

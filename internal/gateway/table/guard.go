@@ -114,8 +114,8 @@ type SignIn struct {
 
 // Retry is when a request is sent again (HTTPRouteRetry, GEP-1731): after a response with one of Codes, and if there
 // was none. Without a Retry a rule has what Proxy does of its own accord. A request with a body is sent again if the
-// body was short enough to be held, and said its length. These retries do not count in the limit of a fifth of the
-// requests.
+// body was short enough to be held, and said its length. The limit of a fifth of the requests does not hold for these
+// retries; the RetryBudget of a backend does.
 type Retry struct {
 	Codes []int
 	// CodesOnly: it is not if there was no response.
@@ -128,6 +128,16 @@ type Retry struct {
 	Within time.Duration
 	// Backoff is the shortest time between two attempts. It grows with each; 0 is none.
 	Backoff time.Duration
+}
+
+// RetryBudget limits the requests to a Service that are sent again, whatever rule has them be sent
+// (BackendTrafficPolicySpec.retryConstraint, GEP-3388): Percent of those of the last Interval, and Least in each Per in
+// any case. If a request may not be sent again the answer is 503.
+type RetryBudget struct {
+	Percent  uint32
+	Interval time.Duration
+	Least    uint32
+	Per      time.Duration
 }
 
 // Persistence sends the requests of a session to the backend and the endpoint that got the first one

@@ -52,6 +52,8 @@ type Backend struct {
 	// Reason is why it is invalid.
 	Reason Reason
 	Weight uint32
+	// Retries limits the requests to the Service that are sent again; nil for what Proxy does of its own accord.
+	Retries *RetryBudget
 	Actions
 }
 

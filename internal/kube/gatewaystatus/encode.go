@@ -32,6 +32,9 @@ func (w *Writer) fields(was object.API, text []byte, is cluster.Object) (map[str
 	case *cluster.BackendTLSPolicy:
 		ancestors, err := w.ancestors(text, o.Ancestors)
 		return map[string]any{"ancestors": ancestors}, err
+	case *cluster.BackendTrafficPolicy:
+		ancestors, err := w.ancestors(text, o.Ancestors)
+		return map[string]any{"ancestors": ancestors}, err
 	case *cluster.RoutePolicy:
 		ancestors, err := w.ancestors(text, o.Ancestors)
 		return map[string]any{"ancestors": ancestors}, err

@@ -20,6 +20,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/status"
@@ -83,9 +84,10 @@ func TestRoundTrip(t *testing.T) {
 				ParentRefs: []gatewayv1.ParentReference{{Name: "g"}, {Name: "g", SectionName: new(gatewayv1.SectionName("x"))}},
 			}},
 		},
-		ref(cluster.KindBackendTLSPolicy, "p"): &gatewayv1.BackendTLSPolicy{ObjectMeta: meta("p")},
-		ref(cluster.KindRoutePolicy, "p"):      &object.APIRoutePolicy{ObjectMeta: meta("p")},
-		ref(cluster.KindIngress, "i"):          &networkingv1.Ingress{ObjectMeta: meta("i")},
+		ref(cluster.KindBackendTLSPolicy, "p"):     &gatewayv1.BackendTLSPolicy{ObjectMeta: meta("p")},
+		ref(cluster.KindBackendTrafficPolicy, "p"): &gatewayx.XBackendTrafficPolicy{ObjectMeta: meta("p")},
+		ref(cluster.KindRoutePolicy, "p"):          &object.APIRoutePolicy{ObjectMeta: meta("p")},
+		ref(cluster.KindIngress, "i"):              &networkingv1.Ingress{ObjectMeta: meta("i")},
 	}
 	server := apitest.New(t)
 	w := gatewaystatus.New(controller, client(t, server.URL()))
@@ -152,6 +154,10 @@ func withStatus(o cluster.Object, full bool) cluster.Object {
 		made.Spec = &spec
 		return &made
 	case *cluster.BackendTLSPolicy:
+		made := *o
+		made.Ancestors = ancestors(full)
+		return &made
+	case *cluster.BackendTrafficPolicy:
 		made := *o
 		made.Ancestors = ancestors(full)
 		return &made

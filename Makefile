@@ -102,7 +102,7 @@ bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench
 bench-forwarding: ## names outside the cluster, beside CoreDNS and Unbound, about 15 minutes; docs/bench.md
 	cd bench && go run . forwarding -write ../docs/bench.md $(BENCHFLAGS)
 
-bench-gateway: ## the gateway beside other HTTP proxies, about 8 minutes; docs/bench.md
+bench-gateway: ## the gateway beside other proxies, about 30 minutes; docs/bench.md
 	cd bench && go run . gateway -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md

@@ -142,6 +142,21 @@ backend web
 `
 }
 
+// haproxyTCP lets the kernel move octets where HAProxy finds it worthwhile.
+const haproxyTCP = `global
+  nbthread 1
+  maxconn 1000
+defaults
+  mode tcp
+  option splice-auto
+  timeout connect 5s
+  timeout client 300s
+  timeout server 300s
+listen front
+  bind ADDRESS
+  server web BACKEND
+`
+
 // entrant returns a contender of a group by its name.
 func (b *bench) entrant(ctx context.Context, w *rig.Workshop, g *group, name string) (*entrant, error) {
 	if name == reverse {

@@ -82,6 +82,15 @@ func (b *bench) rpc() *group {
 	}
 }
 
+// tcp returns the group of bodies through proxies that do not look into connections.
+func (b *bench) tcp() *group {
+	return &group{
+		name: "TCP", backend: b.backend, columns: tcpColumns(),
+		setup: setup{portolan: manifests("protocol: TCP", "TCPRoute"), haproxy: haproxyTCP},
+		large: calls.Config{Request: request(largeSize), Connections: b.streams},
+	}
+}
+
 // fill finds the contenders of a group. One that is not available is left out.
 func (b *bench) fill(ctx context.Context, w *rig.Workshop, g *group, names []string) {
 	g.samples = make(map[string][]*sample)

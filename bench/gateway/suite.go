@@ -1,6 +1,6 @@
-// Package gateway measures the gateway beside other HTTP proxies with one backend: what a request costs, how long it
-// takes at a fixed rate, and what an idle connection holds; and the gateway's memory and changes with many routes. It
-// prints tables in Markdown. See docs/bench.md.
+// Package gateway measures the gateway beside other proxies with one backend, over HTTP, TLS, gRPC and TCP: what a
+// request costs, how long it takes at a fixed rate, and what an idle connection holds; and the gateway with many routes
+// and many certificates. It prints tables in Markdown. See docs/bench.md.
 package gateway
 
 import (
@@ -25,6 +25,7 @@ type settings struct {
 	idle        int
 	secured     int
 	clients     int
+	streams     int
 	hosts       int
 	routes      int
 	changes     int
@@ -34,7 +35,7 @@ type settings struct {
 
 // Suite returns this measurement as a subcommand.
 func Suite() rig.Suite {
-	return rig.Suite{Name: "gateway", Short: "the gateway beside other HTTP proxies", Declare: declare}
+	return rig.Suite{Name: "gateway", Short: "the gateway beside other proxies", Declare: declare}
 }
 
 // declare declares the flags and returns the measurement that uses their values.
@@ -48,6 +49,7 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	flags.IntVar(&s.secured, "tls", 8, "connections that do handshakes at a time; 0 leaves TLS out")
 	flags.IntVar(&s.routes, "routes", 5000, "HTTPRoutes; 0 leaves them out")
 	flags.IntVar(&s.clients, "grpc", 32, "clients of gRPC, of which eight share a connection; 0 leaves it out")
+	flags.IntVar(&s.streams, "tcp", largeCount, "connections through a TCPRoute; 0 leaves them out")
 	flags.IntVar(&s.hosts, "certificates", 5000, "certificates, each in a Secret; 0 leaves them out")
 	flags.IntVar(&s.changes, "changes", 300, "changes of a route that are timed, in each round")
 	flags.StringVar(
@@ -99,22 +101,11 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 	if err != nil {
 		return err
 	}
-	if b.caller, err = workshop.Tool(ctx, "gateway/caller"); err != nil {
+	stop, err := b.prepare(ctx, workshop)
+	if err != nil {
 		return err
 	}
-	if b.portolan, err = workshop.Program(ctx, rig.NamePortolan); err != nil {
-		return err
-	}
-	for command, address := range map[string]*string{"backend": &b.backend, "rpcbackend": &b.rpcBackend} {
-		var stop func()
-		if *address, stop, err = startBackend(ctx, workshop, command); err != nil {
-			return err
-		}
-		defer stop()
-	}
-	if err := b.prepare(); err != nil {
-		return err
-	}
+	defer stop()
 	for _, g := range b.groups {
 		b.fill(ctx, workshop, g, names)
 	}
@@ -125,19 +116,35 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 	return rig.Report(b.markdown(), s.write, "gateway")
 }
 
-// prepare creates the certificate and the groups that are not left out.
-func (b *bench) prepare() (err error) {
+// prepare builds the programs, starts the backends until stop is called, and creates the groups that are not left out.
+func (b *bench) prepare(ctx context.Context, w *rig.Workshop) (stop func(), err error) {
+	if b.caller, err = w.Tool(ctx, "gateway/caller"); err != nil {
+		return nil, err
+	}
+	if b.portolan, err = w.Program(ctx, rig.NamePortolan); err != nil {
+		return nil, err
+	}
 	if b.certificate, err = newCertificate(b.dir); err != nil {
-		return err
+		return nil, err
+	}
+	var stopRPC, stopHTTP func()
+	if b.rpcBackend, stopRPC, err = startBackend(ctx, w, "rpcbackend"); err != nil {
+		return nil, err
+	}
+	if b.backend, stopHTTP, err = startBackend(ctx, w, "backend"); err != nil {
+		stopRPC()
+		return nil, err
 	}
 	b.groups = []*group{b.plain()}
-	if b.secured > 0 {
-		b.groups = append(b.groups, b.secure())
+	for _, optional := range []struct {
+		size  int
+		group func() *group
+	}{{b.secured, b.secure}, {b.clients, b.rpc}, {b.streams, b.tcp}} {
+		if optional.size > 0 {
+			b.groups = append(b.groups, optional.group())
+		}
 	}
-	if b.clients > 0 {
-		b.groups = append(b.groups, b.rpc())
-	}
-	return nil
+	return func() { stopRPC(); stopHTTP() }, nil
 }
 
 // measure measures all contenders in turn. Each round starts with a different contender.

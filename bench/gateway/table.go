@@ -189,6 +189,14 @@ func rpcColumns() []column {
 	}
 }
 
+func tcpColumns() []column {
+	octets := result(large).of(perCPUSecond)
+	return []column{
+		{"MiB per CPU-second", rig.SpreadCell[*sample], octets}, {ratio, nil, octets},
+		{"MiB/s, thousands", rig.SpreadCell[*sample], result(large).of(perSecond)},
+	}
+}
+
 // write writes the table of a group.
 func (g *group) write(s *strings.Builder) {
 	fmt.Fprintf(s, "\n| %s |", g.name)

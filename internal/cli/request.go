@@ -20,6 +20,7 @@ func isURL(text string) bool { return strings.Contains(text, "://") }
 var gatewayKinds = append([]cluster.Kind{
 	cluster.KindIngressClass, cluster.KindGatewayClass, cluster.KindGateway, cluster.KindListenerSet,
 	cluster.KindReferenceGrant, cluster.KindBackendTLSPolicy, cluster.KindRoutePolicy,
+	cluster.KindBackendTrafficPolicy,
 }, append(cluster.RouteKinds(), cluster.ReferencedKinds()...)...)
 
 // request prints what becomes of an HTTP request.

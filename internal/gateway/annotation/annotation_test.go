@@ -301,7 +301,7 @@ func TestLiteral(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"/a/b": "/a/b", "/a/(?!b)c": "/a/", "/ab?(?=c)": "/a", "/ab*": "/a", "/ab+(?=c)": "/ab", "/ab{0,1}": "/a", "(?=/a)": "",
-		"/a(?=b)|/c": "", `/a\1`: "/a", "^/a": "", "*": "",
+		"/a(?=b)|/c": "", `/a\1`: "/a", "^/a": "", "*": "", "/caf\u00e9?(?=x)": "/caf", "/caf\u00e9(?=x)": "/caf\u00e9",
 	} {
 		if got := (&Location{Text: text}).Literal(); got != want {
 			t.Errorf("Literal of %s: %q, want %q", text, got, want)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -173,7 +174,8 @@ func (l *Location) Literal() string {
 	case strings.Contains(l.Text, "|"):
 		return ""
 	case end > 0 && strings.IndexByte("*?{", l.Text[end]) >= 0: // the last one may be missing
-		end--
+		_, last := utf8.DecodeLastRuneInString(l.Text[:end])
+		end -= last
 	}
 	return l.Text[:end]
 }

@@ -462,14 +462,20 @@ func (m *merger) match(l *annotation.Location) (match table.Match, ok bool) {
 		match.Path = table.Decoded(match.Path)
 		return match, err == nil
 	}
-	e := regexp.MustCompile("^" + regexp.QuoteMeta(table.Decoded(l.Text)))
+	e := beginning("", table.Decoded(l.Text))
 	if m.Regex {
 		var err error
 		if e, err = l.Expression(); err != nil {
-			e = regexp.MustCompile("(?i)^" + regexp.QuoteMeta(l.Literal()))
+			e = beginning("(?i)", l.Literal())
 		}
 	}
 	return table.Match{Kind: table.Expression, Path: e.String(), Whole: e}, true
+}
+
+// beginning returns the expression of what begins with a text. Octets that are not UTF-8 are U+FFFD in it, as they are
+// in what it is compared with (package regexp).
+func beginning(flags, text string) *regexp.Regexp {
+	return regexp.MustCompile(flags + "^" + regexp.QuoteMeta(string([]rune(text))))
 }
 
 // denied says why a location serves no request; empty if it does.

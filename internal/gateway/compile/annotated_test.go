@@ -218,6 +218,18 @@ func TestAnnotated(t *testing.T) {
 				annotatedIngress("a", nil, "/in/(?!open)secret", prefix), annotatedIngress("b", annotations{"use-regex": "true"}, "/", prefix),
 			}, path: "/out", want: "b*1",
 		},
+		"an expression that RE2 does not know closes at an optional letter that is not ASCII": {
+			of: []*cluster.Frontend{annotatedIngress("a", annotations{"use-regex": "true"}, "/caf\u00e9?(?=/)", specific, "/", prefix)}, path: "/caf/", want: "503",
+		},
+		"an expression that is not UTF-8 closes what it may match": {
+			of: []*cluster.Frontend{annotatedIngress("a", annotations{"use-regex": "true"}, "/\xff", specific, "/", prefix)}, path: "/\xff", want: "503",
+		},
+		"a path that is not UTF-8 is text": {
+			of: []*cluster.Frontend{annotatedIngress("a", nil, "/\xff\xfe", specific)}, path: "/\xff\xfea", want: "a*1",
+		},
+		"a path that is not UTF-8 when it is decoded is text": {
+			of: []*cluster.Frontend{annotatedIngress("a", nil, "/%ff", specific)}, path: "/%FFa", want: "a*1",
+		},
 		"it closes, too, of the Ingress that has expressions": {
 			of:   []*cluster.Frontend{annotatedIngress("a", annotations{"use-regex": "true"}, "/in/(?=b)", specific, "/", prefix)},
 			path: "/in/b", want: "503",

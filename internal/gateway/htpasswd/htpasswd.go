@@ -27,7 +27,8 @@ const (
 )
 
 // Parse reads lines of NAME:HASH. Empty lines and those that begin with # are skipped. The hashes of users that can log
-// in are by name; there is an error for each line that is not used.
+// in are by name; there is an error for each line that is not used. It has no text of a line without a colon, which may
+// be a password or a part of a key.
 func Parse(text []byte) (users map[string]string, problems []error) {
 	users = make(map[string]string)
 	n := 0
@@ -37,8 +38,10 @@ func Parse(text []byte) (users map[string]string, problems []error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		name, hash, _ := strings.Cut(line, ":")
-		if name == "" {
+		name, hash, colon := strings.Cut(line, ":")
+		if !colon {
+			problems = append(problems, fmt.Errorf("line %d: no colon after the user", n))
+		} else if name == "" {
 			problems = append(problems, fmt.Errorf("line %d: no user", n))
 		} else if err := Check(hash); err != nil {
 			problems = append(problems, fmt.Errorf("line %d: user %q: %w", n, name, err))

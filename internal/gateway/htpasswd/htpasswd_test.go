@@ -47,8 +47,8 @@ func TestParse(t *testing.T) {
 	}{
 		"an empty file":         {text: "", users: "[]"},
 		"comments, empty lines": {text: "# users\n\n  \r\nann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\r\n", users: "[ann]"},
-		"a line without a hash": {text: "ann\nbob:", users: "[]", problems: []string{
-			`line 1: user "ann": no hash of a password`, `line 2: user "bob": no hash of a password`,
+		"a line without a hash, which may be a password": {text: "ann\nbob:", users: "[]", problems: []string{
+			`line 1: no colon after the user`, `line 2: user "bob": no hash of a password`,
 		}},
 		"no user": {text: ":{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", users: "[]", problems: []string{"line 1: no user"}},
 		"hashes that are not known": {

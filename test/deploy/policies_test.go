@@ -142,7 +142,11 @@ func TestRoutePolicyDefinition(t *testing.T) {
 
 // TestRoutePolicyDefinitionIsOne: the chart and the kustomization have the same definition.
 func TestRoutePolicyDefinitionIsOne(t *testing.T) {
-	for key, o := range kustomized(t, "gateway-crds") {
+	all := kustomized(t, "gateway-crds")
+	if len(all) != 1 {
+		t.Errorf("gateway-crds has %d objects, want the definition alone", len(all))
+	}
+	for key, o := range all {
 		text, err := os.ReadFile(chartDir + routePolicies)
 		if err != nil {
 			t.Fatal(err)

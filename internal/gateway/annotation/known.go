@@ -110,11 +110,7 @@ func paths() []Known {
 			read:   flag(func(s *Settings, b bool) { s.UseRegex = b })},
 		{Name: "rewrite-target", Effect: Used, Outcome: Done,
 			Routes: "URLRewrite with ReplaceFullPath, or ReplacePrefixMatch where that is the same; groups such as $1 " +
-				"" +
-				"" +
-				"" +
-				"in other " +
-				"forms are missing",
+				"in other forms are missing",
 			read: readRewrite},
 		{Name: "server-alias", Effect: Used, Outcome: Done, Routes: "hostnames of the HTTPRoute", read: readAliases},
 		{Name: "upstream-vhost", Effect: Used, Outcome: Done, Routes: "URLRewrite with hostname",

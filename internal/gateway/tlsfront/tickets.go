@@ -17,8 +17,8 @@ type tickets struct{ keys tls.Config }
 // the first. Without any call, the keys are those of this process.
 func (f *Front) SetTicketKeys(keys [][32]byte) { f.tickets.keys.SetSessionTicketKeys(keys) }
 
-// resumeAt has a configuration resume the sessions of a socket, and no others: listeners elsewhere may accept other
-// clients.
+// resumeAt has a configuration resume the sessions of a socket, and no others: listeners of other sockets may accept
+// other clients.
 func (t *tickets) resumeAt(at table.Socket, config *tls.Config) {
 	mark := fmt.Appendf(nil, "portolan.dev socket %v", at)
 	config.WrapSession = func(state tls.ConnectionState, session *tls.SessionState) ([]byte, error) {

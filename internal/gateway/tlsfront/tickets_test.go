@@ -17,11 +17,11 @@ func TestSharedTickets(t *testing.T) {
 			there, here [][32]byte
 			want        bool
 		}{
-			"the same keys":                {[][32]byte{first}, [][32]byte{first}, true},
-			"a key more":                   {[][32]byte{first}, [][32]byte{second, first}, true},
-			"the next key is known":        {[][32]byte{second, first}, [][32]byte{first, second}, true},
-			"the key is gone":              {[][32]byte{first}, [][32]byte{third, second}, false},
-			"keys of their own, that here": {[][32]byte{first}, nil, false},
+			"the same keys":               {[][32]byte{first}, [][32]byte{first}, true},
+			"one more key":                {[][32]byte{first}, [][32]byte{second, first}, true},
+			"the next key is known":       {[][32]byte{second, first}, [][32]byte{first, second}, true},
+			"the key is gone":             {[][32]byte{first}, [][32]byte{third, second}, false},
+			"this gateway shares no keys": {[][32]byte{first}, nil, false},
 		} {
 			a, b := start(t, nil), start(t, nil)
 			certificate := a.certificate("a.test")

@@ -164,7 +164,15 @@ func (t *translator) policy(s *source) {
 		}
 		spec["basicAuth"] = basic
 	}
-	limits(spec, set.Limits)
+	if l := set.Limits; l != nil {
+		if len(l.Except) > maxRanges {
+			for _, name := range []string{"limit-allowlist", "limit-whitelist"} {
+				s.noteIf(name, annotation.Differs, fmt.Sprintf(
+					"a RoutePolicy has at most %d ranges of clients: the limit holds for the other ones", maxRanges))
+			}
+		}
+		limits(spec, l)
+	}
 	for n := 0; len(spec) > 0 && n < len(s.routes); n += 16 {
 		var targets []any
 		for _, name := range s.routes[n:min(n+16, len(s.routes))] {
@@ -190,9 +198,6 @@ var realmText = regexp.MustCompile(`^[ -~]{1,128}$`)
 
 // limits sets the limits of a RoutePolicy.
 func limits(spec Object, l *annotation.Limits) {
-	if l == nil {
-		return
-	}
 	var rates []any
 	rate := func(n int, per time.Duration) {
 		if n > 0 {

@@ -180,6 +180,12 @@ func TestIngresses(t *testing.T) {
 			}, "/", prefix)},
 			not: []string{"backendRefs", "RoutePolicy"}, note: "spec.rules: missing: a RoutePolicy has at most 1024 ranges",
 		},
+		"more exceptions than a policy can have": {
+			of: []*cluster.Frontend{ingress("a", annotations{
+				"limit-rps": "5", "limit-whitelist": strings.Repeat("192.0.2.1,", maxRanges+1),
+			}, "/", prefix)},
+			has: []string{`"requests":5`}, note: "limit-whitelist: differs: a RoutePolicy has at most 1024 ranges of clients",
+		},
 		"a redirect of the root is not restricted": {
 			of: []*cluster.Frontend{ingress("a", annotations{"app-root": "/ui", "whitelist-source-range": "10.0.0.0/8"}, "/", prefix)},
 			has: []string{

@@ -137,6 +137,25 @@ func TestCheckPolicyOfCluster(t *testing.T) {
 	}
 }
 
+// TestExplainPolicyOfCluster checks that explain knows the Secret of a RoutePolicy, also of a request without TLS.
+func TestExplainPolicyOfCluster(t *testing.T) {
+	t.Parallel()
+	api := gatewayAPI(t)
+	policy := &object.APIRoutePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}}
+	policy.Spec.BasicAuth = &object.APIPasswords{SecretRef: object.APISecretName{Name: "users"}}
+	policy.Spec.TargetRefs = make([]gatewayv1.LocalPolicyTargetReferenceWithSectionName, 1)
+	target := &policy.Spec.TargetRefs[0].LocalPolicyTargetReference
+	target.Group, target.Kind, target.Name = gatewayv1.GroupName, "HTTPRoute", "web"
+	api.Put(policy, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "users"},
+		Data:       map[string][]byte{"auth": []byte("ann:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=")},
+	})
+	stdout, stderr, status := command(t, nil, "explain", "http://shop.example/", "--kubeconfig", api.Kubeconfig(t))
+	if status != 0 || !strings.Contains(stdout, "served by Service shop/web, port 80") {
+		t.Errorf("status %d, stdout %s, stderr %s; want that the Service serves", status, stdout, stderr)
+	}
+}
+
 // TestCheckGatewayOfCluster checks that Secrets that cannot be read are told once, and not said to be missing.
 func TestCheckGatewayOfCluster(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,8 @@ import (
 )
 
 // admit decides which clients a listener for HTTPS accepts, by its Gateway and port (GatewayTLSConfig.frontend). While
-// a ConfigMap with authorities is not read, clients with certificates of these are refused.
+// a ConfigMap with authorities is not read, clients with certificates of these are refused. A listener without any
+// authority refuses all, and keeps its hostname: what serves that instead would ask for no certificate.
 func (l *listener) admit(v *cluster.View, gw *cluster.Frontend) {
 	validation := gw.Gateway.ValidationAt(l.spec.Port)
 	if validation == nil || l.spec.Protocol != cluster.HTTPSProtocol {
@@ -36,7 +37,7 @@ func (l *listener) admit(v *cluster.View, gw *cluster.Frontend) {
 			*c = refs
 		case c.Type == accepted && valid.Len() == 0 && !pending:
 			*c = no(accepted, "NoValidCACertificate", refs.Message)
-			l.valid = false
+			l.refuses, l.clients.Optional = true, false
 		}
 	}
 }

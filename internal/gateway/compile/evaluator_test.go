@@ -285,8 +285,7 @@ func (e *evaluator) holders() (all [][]*served) {
 		valid := func(kind string, of cluster.Key, specs []cluster.Listener) (held []*served) {
 			for i := range specs {
 				terminates := specs[i].Protocol == "HTTPS" && (specs[i].TLS == nil || specs[i].TLS.Mode == "Terminate")
-				if slices.Contains([]cluster.ListenerProtocol{"HTTP", "TLS", "TCP", "UDP"}, specs[i].Protocol) ||
-					terminates && e.canDemand(g, specs[i].Port) {
+				if slices.Contains([]cluster.ListenerProtocol{"HTTP", "TLS", "TCP", "UDP"}, specs[i].Protocol) || terminates {
 					held = append(held, &served{&specs[i], kind, of, addrs})
 				}
 			}
@@ -303,24 +302,6 @@ func (e *evaluator) holders() (all [][]*served) {
 		}
 	}
 	return all
-}
-
-// canDemand reports whether there is an authority of clients, or there may be, if a Gateway demands certificates of them
-// at a port.
-func (e *evaluator) canDemand(g *cluster.Frontend, port uint16) bool {
-	demand := g.Gateway.ClientValidation
-	for _, of := range g.Gateway.ClientValidationOf {
-		if of.Port == port {
-			demand = of.Validation
-		}
-	}
-	return demand == nil || slices.ContainsFunc(demand.Authorities, func(ref cluster.ObjectRef) bool {
-		if ref.Kind != "ConfigMap" || !e.mayRefer("Gateway", g.Namespace, &ref) {
-			return false
-		}
-		i := slices.IndexFunc(e.configMaps, func(m *cluster.ConfigMap) bool { return m.Key == cluster.Key{Namespace: ref.Namespace, Name: ref.Name} })
-		return i < 0 && e.reading || i >= 0 && strings.HasPrefix(e.configMaps[i].Data["ca.crt"], "-----")
-	})
 }
 
 // accepted reports whether a Gateway is ours, and has nothing that is not supported.

@@ -38,6 +38,7 @@ type listener struct {
 	clients        *table.Clients
 	lacksAuthority bool // a reference to authorities of clients leads to none
 	valid          bool // serves
+	refuses        bool // all clients, though it is valid
 }
 
 // name returns the listener's name, for people.
@@ -347,7 +348,7 @@ func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *G
 func (h *holder) acceptance(of map[string]*certified) cluster.Condition {
 	var valid, invalid []string
 	for _, l := range h.listeners {
-		if l.valid && (h.ref.Kind == cluster.KindGateway || !of[l.name()].lacking()) {
+		if l.valid && !l.refuses && (h.ref.Kind == cluster.KindGateway || !of[l.name()].lacking()) {
 			valid = append(valid, l.spec.Name)
 		} else {
 			invalid = append(invalid, l.spec.Name)
@@ -369,7 +370,7 @@ func (l *listener) verdict(of *certified) ListenerVerdict {
 	invalid := func(message string) { made.Unprogrammed = new(no(programmed, "Invalid", message)) }
 	switch {
 	case made.conflicts():
-	case !l.valid:
+	case !l.valid || l.refuses:
 		invalid("see the other conditions")
 	case len(l.sockets) == 0:
 		made.Unprogrammed = new(no(programmed, "Pending", "the Gateway has no address"))

@@ -83,7 +83,7 @@ func (x *explainer) answer(p place) {
 	}
 	switch {
 	case x.otherProtocol(&a, p.port):
-	case x.Message.Scheme == "https" && x.noCertificate(&a, p.port):
+	case x.Message.Scheme == "https" && (x.noCertificate(&a, p.port) || x.refusesAll(&a, p.port)):
 	case x.Message.Method == http.MethodConnect:
 		a.Status, a.Reason = 405, "CONNECT is not served"
 		x.add("method", "use another method", "CONNECT asks for a tunnel, which gateways do not give")
@@ -166,6 +166,23 @@ func (x *explainer) noCertificate(a *Answer, p *table.Port) bool {
 		return true
 	}
 	return false
+}
+
+// refusesAll reports whether the listener for the host of the URL is served and not accepted: it refuses all clients
+// while it has no authority for their certificates.
+func (x *explainer) refusesAll(a *Answer, p *table.Port) bool {
+	owner, _ := p.Host(x.Message.serverName())
+	if owner == nil || x.world.listeners[owner.Name] == nil {
+		return false
+	}
+	l := x.world.listeners[owner.Name]
+	why := l.conflict()
+	if why == "" {
+		return false
+	}
+	a.Reason = "the listener refuses all clients"
+	x.add("listener-not-served", "correct the listener", "%s refuses all clients: %s", l.name(), why)
+	return true
 }
 
 // whyNoCertificate returns what is said of a listener's certificates.

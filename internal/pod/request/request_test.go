@@ -461,6 +461,9 @@ func TestTLS(t *testing.T) {
 		route("r", atGW+", rules: [{"+toWeb+"}]")))
 	withTLS := load(t, all(secret(t, "a", "a.test", tomorrow), ingress("i", "ingressClassName: portolan, tls: [{hosts: [a.test], secretName: a}], rules: [{host: a.test, http: {paths: ["+pathsTo+"]}}, {host: b.test, http: {paths: ["+pathsTo+"]}}]")))
 	without := load(t, ingress("i", "ingressClassName: portolan, rules: [{host: a.test, http: {paths: ["+pathsTo+"]}}]"))
+	refusing := load(t, all(secret(t, "a", "a.test", tomorrow), route("r", atGW+", rules: [{"+toWeb+"}]"), strings.Replace(
+		gateway("gw", listener("a", "a.test")), "listeners:",
+		"tls: {frontend: {default: {validation: {caCertificateRefs: [{group: \"\", kind: ConfigMap, name: gone}]}}}}, listeners:", 1)))
 	const served = "served by Service shop/web, port 80"
 	tests := map[string]struct {
 		store            *cluster.Store
@@ -473,6 +476,7 @@ func TestTLS(t *testing.T) {
 		"a Secret that does not exist":    {store, "https://gone.test/", "no answer: there is no certificate", "gateway shop/gw gone has no certificate for gone.test: Secret shop/gone does not exist"},
 		"a certificate that expired":      {store, "https://old.test/", "no answer: clients refuse the certificate", "cure: renew it"},
 		"a certificate of another name":   {store, "https://other.test/", "no answer: clients refuse the certificate", "the certificate of gateway shop/gw other is for another.test, not for other.test"},
+		"no authority of clients":         {refusing, "https://a.test/", "no answer: the listener refuses all clients", "gateway shop/gw a refuses all clients: NoValidCACertificate, ConfigMap shop/gone does not exist"},
 		"an Ingress":                      {withTLS, "https://a.test/", served, "port 443: Ingresses"},
 		"an Ingress without a Secret":     {withTLS, "https://b.test/", "no answer: there is no certificate", "Ingress has no certificate for b.test"},
 		"no Ingress with a certificate":   {without, "https://a.test/", "no connection: no Gateway or Ingress is served at port 443", "ingress shop/i matches the request, and does not serve it: no Ingress has a certificate"},

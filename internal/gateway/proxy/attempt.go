@@ -19,7 +19,7 @@ var errNoEndpoint = errors.New("no endpoint")
 const maxAttempts = 3
 
 // attempt sends a request to an endpoint. If nothing of it was sent, or it is idempotent and has no body, it tries
-// others, each once (RFC 9110, section 9.2.2), within the budget of the Service or, if it has none, within p.retries. The
+// others, each once (RFC 9110, section 9.2.2), within the budget of the Service or, without one, within p.retries. The
 // caller closes the response, and then ends the request at the endpoint.
 func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *balance.Endpoint, error) {
 	pool := p.cfg.Endpoints.Pool(x.Upstream)

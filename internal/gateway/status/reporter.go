@@ -177,7 +177,8 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 	}
 	was := r.around
 	r.around.published, r.around.trouble, r.around.now = b.published, trouble, time.Now()
-	if r.expiredSince(was.now) || (was.published == nil) != (b.published == nil) || !slices.Equal(was.published, b.published) ||
+	if r.expiredSince(was.now) || (was.published == nil) != (b.published == nil) ||
+		!slices.Equal(was.published, b.published) ||
 		!maps.EqualFunc(was.trouble, trouble, sameError) {
 		r.judgeKnown()
 	}

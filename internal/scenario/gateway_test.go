@@ -231,7 +231,7 @@ func nameOf(up table.Upstream) string {
 	text := fmt.Sprintf("%s/%s:%d", up.Namespace, up.Service, up.Port)
 	text += map[table.Protocol]string{table.H2C: "/h2c", table.RawTCP: "/tcp", table.RawUDP: "/udp"}[up.Protocol]
 	if up.Secure() {
-		text += "+" + up.TLS.Value().ServerName
+		text += "+" + gocmp.Or(up.TLS.Value().ServerName, up.TLS.Value().Broken)
 	}
 	return text
 }

@@ -73,6 +73,16 @@ func secure(v *cluster.View, up table.Upstream, port string) (secured table.Upst
 	return up.Secured(made.tls), ""
 }
 
+// secureStream has TLS be spoken with an upstream where that of the clients ends here, if there is a policy for it. What
+// is passed on as it came needs none, and is not affected by one that cannot be obeyed.
+func secureStream(v *cluster.View, up table.Upstream, port string) table.Upstream {
+	secured, problem := secure(v, up, port)
+	if problem != "" {
+		return up.Secured(table.TLS{Broken: problem})
+	}
+	return secured
+}
+
 // compilePolicy compiles a policy, but for what other policies exclude.
 func compilePolicy(v *cluster.View, p *cluster.BackendTLSPolicy) securing {
 	made := securing{
@@ -239,7 +249,7 @@ func (c *Compiler) ancestors(v *cluster.View, targets []cluster.PolicyTarget) (a
 	for _, t := range targets {
 		for r := range cluster.RoutesByBackend.Get(v, t.ObjectRef) {
 			made := c.routes[r.Ref()]
-			if made == nil || r.Kind != cluster.KindHTTPRoute && r.Kind != cluster.KindGRPCRoute {
+			if made == nil || r.Kind == cluster.KindTCPRoute || r.Kind == cluster.KindUDPRoute {
 				continue
 			}
 			for _, a := range made.at {

@@ -785,6 +785,13 @@ func (e *evaluator) resolve(r *cluster.Route, b *cluster.BackendRef) string {
 		port, _ := e.port(b.Namespace, b.Name, func(p cluster.Port) bool { return p.Number == b.Port && p.Protocol == over })
 		if port = strings.TrimSuffix(port, "/h2c"); port != "" {
 			port += "/" + string(over)
+			if r.Kind == cluster.KindTLSRoute {
+				security, valid := e.security(b.Namespace, b.Name, b.Port)
+				if !valid {
+					security = "+,0" // nothing is sent where TLS ends here
+				}
+				port += security
+			}
 		}
 		return port
 	}

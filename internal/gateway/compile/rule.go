@@ -341,7 +341,11 @@ func (r *ruler) upstream(ref *cluster.BackendRef) (up table.Upstream, problem *c
 	case i < 0:
 		return fail("BackendNotFound", "Service %s has no %s port %d", key, transport, ref.Port)
 	case protocol != table.HTTP1:
-		return table.Upstream{Namespace: s.Namespace, Service: s.Name, Port: ref.Port, Protocol: protocol}, nil
+		up = table.Upstream{Namespace: s.Namespace, Service: s.Name, Port: ref.Port, Protocol: protocol}
+		if r.route.Kind == cluster.KindTLSRoute {
+			up = secureStream(r.view, up, s.Ports[i].Name)
+		}
+		return up, nil
 	}
 	up = newUpstream(s, i)
 	if r.route.Kind == cluster.KindGRPCRoute {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"syscall"
@@ -18,8 +19,11 @@ const maxAttempts = 3
 type group struct{ conns map[net.Conn]struct{} }
 
 // connect returns a connection to an endpoint of the Record's rule, of which leave must be called at its end. Without
-// one it returns why.
-func (s *Server) connect(r *Record) (c net.Conn, leave func(), reason table.Reason) {
+// one it returns why. If the TLS of the client has ended here, TLS is spoken with upstreams that have it; the certificate
+// is the gateway's for them, nil for none.
+func (s *Server) connect(
+	r *Record, ended bool, certificate *tls.Certificate,
+) (c net.Conn, leave func(), reason table.Reason) {
 	backend := table.ChooseBackend(r.Rule.Backends)
 	switch {
 	case backend == nil:
@@ -28,6 +32,14 @@ func (s *Server) connect(r *Record) (c net.Conn, leave func(), reason table.Reas
 		return nil, nil, backend.Reason
 	}
 	r.Upstream = backend.Upstream
+	var config *tls.Config
+	if ended && r.Upstream.Secure() {
+		var err error
+		if config, err = s.secures.config(r.Upstream, certificate); err != nil {
+			s.cfg.Log.Debug("TLS cannot be spoken", "upstream", r.Upstream, "err", err)
+			return nil, nil, Insecure
+		}
+	}
 	pool := s.cfg.Endpoints.Pool(r.Upstream)
 	if pool == nil {
 		return nil, nil, NoEndpoint
@@ -40,7 +52,7 @@ func (s *Server) connect(r *Record) (c net.Conn, leave func(), reason table.Reas
 		}
 		r.Attempts++
 		r.Endpoint = e.Addr
-		c, err := s.dial(e)
+		c, err := s.dial(e, config)
 		if err == nil {
 			pool.Report(e, true)
 			return c, s.join(e, c), ""
@@ -56,12 +68,15 @@ func (s *Server) connect(r *Record) (c net.Conn, leave func(), reason table.Reas
 	return nil, nil, reason
 }
 
-// dial makes a connection to an endpoint.
-func (s *Server) dial(e *balance.Endpoint) (net.Conn, error) {
+// dial makes a connection to an endpoint, with TLS unless config is nil.
+func (s *Server) dial(e *balance.Endpoint, config *tls.Config) (net.Conn, error) {
 	s.mu.Lock()
 	size := sockbuf.Size(s.count)
 	s.mu.Unlock()
 	d := net.Dialer{Timeout: s.cfg.Connect, Control: sockbuf.Dialing(size)}
+	if config != nil {
+		return tls.DialWithDialer(&d, "tcp", e.Addr.String(), config)
+	}
 	return d.Dial("tcp", e.Addr.String())
 }
 

@@ -79,12 +79,13 @@ const (
 	Unreachable table.Reason = "no endpoint answered"
 	Idle        table.Reason = "idle"
 	BrokenOff   table.Reason = "broken off"
+	Insecure    table.Reason = "invalid BackendTLSPolicy"
 )
 
 // Known reports whether a reason is one of those above; others are of rules.
 func Known(r table.Reason) bool {
 	switch r {
-	case NoTable, NoHello, NoHandshake, NoListener, NoRoute, NoBackend, NoEndpoint, Unreachable, Idle, BrokenOff:
+	case NoTable, NoHello, NoHandshake, NoListener, NoRoute, NoBackend, NoEndpoint, Unreachable, Idle, BrokenOff, Insecure:
 		return true
 	}
 	return false
@@ -94,6 +95,8 @@ func Known(r table.Reason) bool {
 type Server struct {
 	cfg   Config
 	pipes *pipes
+
+	secures secures
 
 	mu     sync.Mutex
 	groups map[*balance.Endpoint]*group
@@ -222,7 +225,7 @@ func (l *listener) pass(p *table.Port, c net.Conn, r *Record) table.Reason {
 			return NoHandshake
 		}
 	}
-	endpoint, leave, reason := l.server.connect(r)
+	endpoint, leave, reason := l.server.connect(r, client != c, owner.ClientCertificate())
 	if endpoint == nil {
 		abort(client)
 		return reason

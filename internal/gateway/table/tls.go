@@ -11,6 +11,8 @@ type TLS struct {
 	Names string
 	// Authorities are the certificates of the authorities, in PEM; empty for those that the system trusts.
 	Authorities string
+	// Broken is why TLS cannot be spoken, and so nothing is sent where TLS ended here; empty if it can.
+	Broken string
 }
 
 // Secured returns the upstream with TLS.

@@ -123,7 +123,7 @@ func (c *Client) of(e *balance.Endpoint, r *Request) (*endpoint, error) {
 	of = &endpoint{conns: make(map[*conn]struct{}), streams: make(map[*http2Exchange]struct{})}
 	if r.TLS != (unique.Handle[table.TLS]{}) {
 		var err error
-		if of.tls, err = clientConfig(new(r.TLS.Value()), r.Certificate); err != nil {
+		if of.tls, err = ClientConfig(new(r.TLS.Value()), r.Certificate); err != nil {
 			c.mu.Unlock()
 			return nil, &Error{Unsent, err}
 		}

@@ -18,9 +18,12 @@ import (
 // sessionsKept is how many TLS sessions with an endpoint are kept to be resumed.
 const sessionsKept = 8
 
-// clientConfig returns how TLS is spoken with endpoints of an upstream. The certificate is that of the gateway, nil for
-// none.
-func clientConfig(by *table.TLS, certificate *tls.Certificate) (*tls.Config, error) {
+// ClientConfig returns how TLS is spoken with endpoints of an upstream. The certificate is that of the gateway, nil for
+// none. It fails if by is broken, or has no certificate of an authority where it should.
+func ClientConfig(by *table.TLS, certificate *tls.Certificate) (*tls.Config, error) {
+	if by.Broken != "" {
+		return nil, errors.New(by.Broken)
+	}
 	config := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         by.ServerName,

@@ -73,8 +73,8 @@ func secure(v *cluster.View, up table.Upstream, port string) (secured table.Upst
 	return up.Secured(made.tls), ""
 }
 
-// secureStream has TLS be spoken with an upstream where that of the clients ends here, if there is a policy for it. What
-// is passed on as it came needs none, and is not affected by one that cannot be obeyed.
+// secureStream has TLS be spoken with an upstream where that of the clients ends here, if there is a policy for it.
+// What is passed on as it came needs none, and is not affected by one that cannot be obeyed.
 func secureStream(v *cluster.View, up table.Upstream, port string) table.Upstream {
 	secured, problem := secure(v, up, port)
 	if problem != "" {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -19,8 +20,8 @@ const maxAttempts = 3
 type group struct{ conns map[net.Conn]struct{} }
 
 // connect returns a connection to an endpoint of the Record's rule, of which leave must be called at its end. Without
-// one it returns why. If the TLS of the client has ended here, TLS is spoken with upstreams that have it; the certificate
-// is the gateway's for them, nil for none.
+// one it returns why. If the TLS of the client has ended here, TLS is spoken with upstreams that have it; the
+// certificate is the gateway's for them, nil for none.
 func (s *Server) connect(
 	r *Record, ended bool, certificate *tls.Certificate,
 ) (c net.Conn, leave func(), reason table.Reason) {
@@ -73,11 +74,13 @@ func (s *Server) dial(e *balance.Endpoint, config *tls.Config) (net.Conn, error)
 	s.mu.Lock()
 	size := sockbuf.Size(s.count)
 	s.mu.Unlock()
-	d := net.Dialer{Timeout: s.cfg.Connect, Control: sockbuf.Dialing(size)}
+	d := net.Dialer{Control: sockbuf.Dialing(size)}
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Connect)
+	defer cancel()
 	if config != nil {
-		return tls.DialWithDialer(&d, "tcp", e.Addr.String(), config)
+		return (&tls.Dialer{NetDialer: &d, Config: config}).DialContext(ctx, "tcp", e.Addr.String())
 	}
-	return d.Dial("tcp", e.Addr.String())
+	return d.DialContext(ctx, "tcp", e.Addr.String())
 }
 
 // exhausted reports whether an error means that this process, not the endpoint, lacks something.

@@ -25,7 +25,7 @@ func (s *staples) upToDate(c *tls.Certificate) bool {
 	end, ok := s.until[c]
 	if !ok {
 		end = time.Now()
-		if parsed, err := ocsp.ParseResponse(c.OCSPStaple, nil); err == nil {
+		if parsed, err := ocsp.ParseResponseForCert(c.OCSPStaple, c.Leaf, nil); err == nil {
 			end = parsed.NextUpdate
 		}
 		s.until[c] = end

@@ -349,6 +349,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $config := pick (deepCopy .Values.config) "admin" "kubernetes" "lameduck" "log" -}}
 {{- $settings := deepCopy $gateway.config -}}
 {{- $_ := set $settings "lease" $own -}}
+{{- /* Each Secret with a certificate has a request of its own. */ -}}
+{{- $_ := set $config "kubernetes" (merge (get $config "kubernetes" | default dict) (dict "qps" 500 "burst" 1000)) -}}
 {{- $_ := set $settings "tls" (merge (get $settings "tls" | default dict) (dict "ticketSecret" (printf "%s-tickets" $own))) -}}
 {{- if eq $gateway.kind "DaemonSet" -}}
 {{- $_ := set $config "admin" (merge (dict "listen" $gateway.admin "probes" (list "unix:/run/portolan/probes")) (get $config "admin" | default dict)) -}}

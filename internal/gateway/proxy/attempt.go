@@ -35,12 +35,11 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 		p.retries.request()
 	}
 	var tried []*balance.Endpoint
-	failure := errNoEndpoint
+	e := pick(pool, x, tried)
+	if e == nil {
+		return nil, nil, errNoEndpoint
+	}
 	for {
-		e := pick(pool, x, tried)
-		if e == nil {
-			return nil, nil, failure
-		}
 		x.Endpoint = e.Addr
 		x.Attempts++
 		x.out.Deadline = x.deadline()
@@ -56,14 +55,21 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 			pool.Report(e, false)
 			tried = append(tried, e)
 		}
-		last := at == requests || x.Attempts == maxAttempts || len(tried) >= pool.Len() || !retryable(&x.out, err)
+		if at == requests || x.Attempts == maxAttempts || !retryable(&x.out, err) {
+			return nil, nil, err
+		}
+		next := pick(pool, x, tried) // a retry without an endpoint is none, and takes nothing of a budget
 		switch {
-		case last || budget == nil && !p.retries.take():
+		case next == nil:
+			return nil, nil, err
+		case budget == nil && !p.retries.take():
+			next.Done()
 			return nil, nil, err
 		case budget != nil && !budget.take(x.backend.Retries):
+			next.Done()
 			return nil, nil, errRetryBudget
 		}
-		failure = err
+		e = next
 	}
 }
 

@@ -39,7 +39,8 @@ func (c *conn) shakeHands() {
 	c.serve() // most clients send a request at once
 }
 
-// failHandshake ends a connection whose handshake failed. The client was told why by an alert.
+// failHandshake ends a connection whose handshake failed. The client was told why by an alert, and has time to receive
+// it: with TLS 1.3 it may have sent a request already.
 func (c *conn) failHandshake(err error) {
 	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.Conn != nil && isHTTP(header.RecordHeader) {
 		c.rwc = c.raw
@@ -55,6 +56,11 @@ func (c *conn) failHandshake(err error) {
 		c.server.Refused(Refusal{Local: c.raw.LocalAddr(), Remote: c.remote, Reason: reason})
 	}
 	c.server.log.Debug("TLS handshake failed", "client", c.remote, "err", err)
+	if !silent && !errors.Is(err, os.ErrDeadlineExceeded) && closeWrite(c.raw) == nil {
+		_ = c.raw.SetReadDeadline(time.Now().Add(lingerFor))
+		var room [512]byte
+		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(c.raw, lingerMost), room[:])
+	}
 	c.close()
 }
 

@@ -187,9 +187,11 @@ func TestEndpoints(t *testing.T) {
 				var got []byte
 				c, err := net.Dial("tcp", f.addr) // which may be reset already
 				if err == nil {
-					_, _ = c.Write([]byte("q"))
-					_ = closeWrite(c)
-					got, err = io.ReadAll(c)
+					_, writing := c.Write([]byte("q")) // the first operation after a reset tells of it, and no other
+					closing := closeWrite(c)
+					if got, err = io.ReadAll(c); tt.want != "" {
+						err = errors.Join(writing, closing, err)
+					}
 					c.Close()
 				}
 				r := f.record()

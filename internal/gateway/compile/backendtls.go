@@ -167,8 +167,7 @@ func (c *Compiler) policyChanged(v *cluster.View, key cluster.Key, d *dirty) {
 		if !ok {
 			continue
 		}
-		d.insertRoutes(cluster.RoutesByBackend.Get(v, t.ObjectRef))
-		addKeys(d.ingresses, noKeys, slices.Values(cluster.IngressesByService.Get(v, service)))
+		d.insertUsers(v, service)
 		d.insertPolicies(v, t.ObjectRef)
 	}
 }

@@ -227,6 +227,12 @@ func (d *dirty) insertRoutes(all iter.Seq[*cluster.Route]) {
 	}
 }
 
+// insertUsers has what sends requests to a Service be compiled again.
+func (d *dirty) insertUsers(v *cluster.View, service cluster.Key) {
+	d.insertRoutes(cluster.RoutesByBackend.Get(v, targetOf(service)))
+	addKeys(d.ingresses, noKeys, slices.Values(cluster.IngressesByService.Get(v, service)))
+}
+
 // noKeys yields none.
 func noKeys(func(cluster.Key) bool) {}
 
@@ -262,9 +268,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 			if !c.upstreams.replaced(v, ref.Key) {
 				continue // but its endpoints
 			}
-			of := cluster.ObjectRef{Kind: ref.Kind.String(), Namespace: ref.Key.Namespace, Name: ref.Key.Name}
-			d.insertRoutes(cluster.RoutesByBackend.Get(v, of))
-			addKeys(d.ingresses, noKeys, slices.Values(cluster.IngressesByService.Get(v, ref.Key)))
+			d.insertUsers(v, ref.Key)
 		case cluster.KindReferenceGrant:
 			maps.Copy(d.routes, c.foreign[ref.Key.Namespace])
 			c.grantChanged(v, ref.Key.Namespace, d)

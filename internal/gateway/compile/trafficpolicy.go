@@ -75,10 +75,7 @@ func (c *Compiler) trafficPolicyChanged(v *cluster.View, key cluster.Key, d *dir
 	for i := range targets {
 		of := targets[i].ObjectRef
 		if service, ok := of.Core(cluster.KindService); ok {
-			d.insertRoutes(cluster.RoutesByBackend.Get(v, of))
-			for _, f := range cluster.IngressesByService.Get(v, service) {
-				d.ingresses[f.Key] = struct{}{}
-			}
+			d.insertUsers(v, service)
 		}
 		d.insertTrafficPolicies(v, of)
 	}

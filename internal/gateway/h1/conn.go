@@ -188,11 +188,17 @@ func (c *conn) close() {
 
 // linger closes the connection when the client has had time to receive the response.
 func (c *conn) linger() {
-	if closeWrite(c.rwc) == nil {
-		_ = c.rwc.SetReadDeadline(time.Now().Add(lingerFor))
-		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(c.rwc, lingerMost), c.in.Room)
-	}
+	finish(c.rwc, c.in.Room)
 	c.close()
+}
+
+// finish ends what is sent, and gives the other end time to receive it: what that sends meanwhile is read into room, as
+// a connection is reset that is closed with something unread.
+func finish(nc net.Conn, room []byte) {
+	if closeWrite(nc) == nil {
+		_ = nc.SetReadDeadline(time.Now().Add(lingerFor))
+		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(nc, lingerMost), room)
+	}
 }
 
 // readHead reads the head of a request. Its error is a *wire.Error, errPreface, errDone, or the

@@ -56,10 +56,8 @@ func (c *conn) failHandshake(err error) {
 		c.server.Refused(Refusal{Local: c.raw.LocalAddr(), Remote: c.remote, Reason: reason})
 	}
 	c.server.log.Debug("TLS handshake failed", "client", c.remote, "err", err)
-	if !silent && !errors.Is(err, os.ErrDeadlineExceeded) && closeWrite(c.raw) == nil {
-		_ = c.raw.SetReadDeadline(time.Now().Add(lingerFor))
-		var room [512]byte
-		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(c.raw, lingerMost), room[:])
+	if !silent && !errors.Is(err, os.ErrDeadlineExceeded) {
+		finish(c.raw, make([]byte, 512))
 	}
 	c.close()
 }

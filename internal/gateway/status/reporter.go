@@ -104,6 +104,8 @@ type Reporter struct {
 	around surroundings
 	// known are the subjects whose statuses depend on surroundings, see isAround.
 	known map[cluster.Ref]subject
+	// nextExpiry is when the next certificate of a listener expires, or one that is gone would have; zero for never.
+	nextExpiry time.Time
 	// told are the problems that were told, of objects that have any.
 	told map[cluster.Ref]map[problem]bool
 }
@@ -177,7 +179,10 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 	}
 	was := r.around
 	r.around.published, r.around.trouble, r.around.now = b.published, trouble, time.Now()
-	if r.expiredSince(was.now) || (was.published == nil) != (b.published == nil) ||
+	for i := range b.subjects {
+		r.noteExpiry(&b.subjects[i])
+	}
+	if r.expires() || (was.published == nil) != (b.published == nil) ||
 		!slices.Equal(was.published, b.published) ||
 		!maps.EqualFunc(was.trouble, trouble, sameError) {
 		r.judgeKnown()
@@ -187,16 +192,29 @@ func (r *Reporter) Report(b Batch, trouble map[table.Socket]error) {
 	}
 }
 
-// expiredSince reports whether a certificate of a listener has expired since a time. It needs mu.
-func (r *Reporter) expiredSince(was time.Time) bool {
-	for _, s := range r.known {
-		if s.gateway != nil && slices.ContainsFunc(s.gateway.Listeners, func(l compile.ListenerVerdict) bool {
-			return expired(&l, r.around.now) && !expired(&l, was)
-		}) {
-			return true
+// noteExpiry notes when the next certificate of a listener expires. It needs mu.
+func (r *Reporter) noteExpiry(s *subject) {
+	if s.gateway == nil {
+		return
+	}
+	for i := range s.gateway.Listeners {
+		at := s.gateway.Listeners[i].Expires
+		if at.After(r.around.now) && (r.nextExpiry.IsZero() || at.Before(r.nextExpiry)) {
+			r.nextExpiry = at
 		}
 	}
-	return false
+}
+
+// expires reports whether a certificate of a listener may have expired since it was called last. It needs mu.
+func (r *Reporter) expires() bool {
+	if r.nextExpiry.IsZero() || !r.around.now.After(r.nextExpiry) {
+		return false
+	}
+	r.nextExpiry = time.Time{}
+	for _, s := range r.known {
+		r.noteExpiry(&s)
+	}
+	return true
 }
 
 // isAround reports whether statuses of a kind depend on surroundings: those of routes and policies do not.

@@ -129,7 +129,12 @@ func pause(ctx context.Context, d time.Duration) {
 
 // start serves c, which may take the place of another connection.
 func (t *tcpServer) start(ctx context.Context, c *tcpConn) {
-	c.place = t.connections.Enter(c.client.Addr, func(error) { t.end(c) })
+	c.place = t.connections.Enter(c.client.Addr, func(error) {
+		t.end(c)
+		// Its file closes when its goroutine has noticed. Clients that connect without a pause
+		// would keep accept from yielding to it.
+		runtime.Gosched()
+	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.conns[c] = struct{}{}
@@ -159,9 +164,10 @@ func (t *tcpServer) letLinger(c *tcpConn) {
 	c.lingering = true
 }
 
-// forget removes c from the connections.
+// forget removes c from the connections. Its place is free last, as its file is about to be
+// closed then: nothing is waited for in between.
 func (t *tcpServer) forget(c *tcpConn) {
-	c.place.Leave()
+	defer c.place.Leave()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(c)

@@ -172,6 +172,7 @@ var arrows = []arrow{
 	{"gateway/status", "cluster", "says what became of objects of the model"},
 	{"gateway/status", "support/retry", "spaces attempts, and repairs of what others write"},
 	{"kube/gatewaystatus", "gateway/status", "is its Writer: wraps its errors, and tells it the version of Gateway API"},
+	{"network/announce", "cluster", "compiles the model, and follows it"},
 	{"policy", "cluster", "judges the model"},
 	{"policy/cni", "support", "records attachments in state files, reads files that may block"},
 	{"policy/droplog", "support", "reads the kernel's messages, again after a pause"},

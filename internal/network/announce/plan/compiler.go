@@ -1,0 +1,294 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// Compiler compiles what changed of a cluster. What it holds is what compiling everything anew yields.
+type Compiler struct {
+	cfg      Config
+	nodes    map[string]node
+	ready    int // how many of nodes are
+	services map[cluster.Key]*service
+	addrs    map[netip.Addr]*address
+	ofNode   map[string]map[netip.Addr]struct{} // the addresses that a node is among the best candidates of
+}
+
+// address is an address and its candidates.
+type address struct {
+	services []cluster.Key // sorted
+	best     []ranked
+	mine     bool
+	// candidates are those that serve all Services, sorted; nil is all nodes.
+	candidates []string
+	// told: it is among the addresses of the Changes so far.
+	told bool
+}
+
+// NewCompiler returns a Compiler that has compiled nothing.
+func NewCompiler(cfg Config) *Compiler {
+	return &Compiler{
+		cfg: cfg, nodes: make(map[string]node), services: make(map[cluster.Key]*service),
+		addrs: make(map[netip.Addr]*address), ofNode: make(map[string]map[netip.Addr]struct{}),
+	}
+}
+
+// Needs lists the kinds that addresses and candidates are compiled from.
+func Needs() []cluster.Kind {
+	return []cluster.Kind{cluster.KindService, cluster.KindEndpointSlice, cluster.KindNode}
+}
+
+// Apply compiles what changed, or everything, and returns the addresses that have others than before.
+func (c *Compiler) Apply(v *cluster.View, changed cluster.Changes) Changes {
+	b := batch{Compiler: c, view: v, stale: make(map[netip.Addr]struct{}), changed: make(map[string]struct{})}
+	if changed.Everything {
+		b.everything()
+	}
+	for ref := range changed.Objects {
+		switch ref.Kind {
+		case cluster.KindService:
+			b.service(ref.Key)
+		case cluster.KindNode:
+			b.node(ref.Key.Name)
+		}
+	}
+	return b.finish()
+}
+
+// batch is the changes that are compiled together.
+type batch struct {
+	*Compiler
+	view *cluster.View
+	// stale are the addresses whose candidates have to be found again, and allStale is whether these are all.
+	stale    map[netip.Addr]struct{}
+	allStale bool
+	// changed are the nodes that became candidates, or ceased to be.
+	changed map[string]struct{}
+}
+
+// everything has all objects compiled again that there are or were.
+func (b *batch) everything() {
+	for key := range b.services {
+		b.service(key)
+	}
+	for s := range b.view.Services() {
+		b.service(s.Key)
+	}
+	for name := range b.nodes {
+		b.node(name)
+	}
+	for n := range b.view.Nodes() {
+		b.node(n.Name)
+	}
+}
+
+// service compiles the Service at key again.
+func (b *batch) service(key cluster.Key) {
+	old, now := b.services[key], compileService(b.view, &b.cfg, key)
+	for _, a := range old.addresses() {
+		b.stale[a] = struct{}{}
+		held := b.addrs[a]
+		held.services = slices.DeleteFunc(held.services, func(k cluster.Key) bool { return k == key })
+	}
+	if delete(b.services, key); now == nil {
+		return
+	}
+	b.services[key] = now
+	for _, a := range now.addrs {
+		b.stale[a] = struct{}{}
+		held := b.addrs[a]
+		if held == nil {
+			held = new(address)
+			b.addrs[a] = held
+		}
+		i, _ := slices.BinarySearchFunc(held.services, key, cluster.Key.Compare)
+		held.services = slices.Insert(held.services, i, key)
+	}
+}
+
+func (s *service) addresses() []netip.Addr {
+	if s == nil {
+		return nil
+	}
+	return s.addrs
+}
+
+// node compiles the Node with a name again.
+func (b *batch) node(name string) {
+	old, now := b.nodes[name], node{IDOf(name), fitnessOf(b.view.Node(name))}
+	if old.fitness == now.fitness {
+		return
+	}
+	wasReady := b.ready > 0
+	if old.fitness == ready {
+		b.ready--
+	}
+	if now.fitness == ready {
+		b.ready++
+	}
+	if b.nodes[name] = now; now.fitness == unfit {
+		delete(b.nodes, name)
+	}
+	// Nodes that are not ready count while none is.
+	b.allStale = b.allStale || wasReady != (b.ready > 0)
+	b.changed[name] = struct{}{}
+	for a := range b.ofNode[name] {
+		b.stale[a] = struct{}{}
+	}
+}
+
+// mayAnnounce reports whether a node may announce addresses.
+func (c *Compiler) mayAnnounce(n node) bool {
+	return n.fitness == ready || n.fitness == notReady && c.ready == 0
+}
+
+// finish finds the candidates of all addresses that the changes concern.
+func (b *batch) finish() Changes {
+	out := Changes{Put: make(map[netip.Addr]Address)}
+	if b.allStale {
+		for a := range b.addrs {
+			b.stale[a] = struct{}{}
+		}
+	}
+	for a := range b.stale {
+		b.compile(a, &out)
+	}
+	if len(b.changed) > 0 && !b.allStale {
+		for a, held := range b.addrs {
+			if _, done := b.stale[a]; !done {
+				b.join(a, held, &out)
+			}
+		}
+	}
+	return out
+}
+
+// compile finds the candidates of an address anew.
+func (b *batch) compile(a netip.Addr, out *Changes) {
+	held := b.addrs[a]
+	if len(held.services) == 0 {
+		b.rank(a, held, nil)
+		if delete(b.addrs, a); held.told {
+			out.Delete = append(out.Delete, a)
+		}
+		return
+	}
+	held.candidates = b.candidates(a, held.services)
+	var best []ranked
+	if held.candidates == nil {
+		for name, n := range b.nodes {
+			best = b.consider(best, a, name, n)
+		}
+	} else {
+		for _, name := range held.candidates {
+			best = b.consider(best, a, name, b.nodes[name])
+		}
+	}
+	b.tell(a, held, best, out)
+}
+
+// join adds nodes that became candidates to those of an address of which none went.
+func (b *batch) join(a netip.Addr, held *address, out *Changes) {
+	best := slices.Clone(held.best)
+	for name := range b.changed {
+		if held.serves(name) {
+			best = b.consider(best, a, name, b.nodes[name])
+		}
+	}
+	b.tell(a, held, best, out)
+}
+
+// consider adds a node to the best candidates, if it may announce addresses and is one of them.
+func (c *Compiler) consider(best []ranked, a netip.Addr, name string, n node) []ranked {
+	if !c.mayAnnounce(n) {
+		return best
+	}
+	return insert(best, ranked{Score(a, n.id), name})
+}
+
+// tell has the best candidates be those of an address, and adds them to the changes if they are others than before.
+func (b *batch) tell(a netip.Addr, held *address, best []ranked, out *Changes) {
+	mine := held.serves(b.cfg.Node) && b.mayAnnounce(b.nodes[b.cfg.Node])
+	if held.told && held.mine == mine && slices.Equal(held.best, best) {
+		return
+	}
+	b.rank(a, held, best)
+	held.mine, held.told = mine, true
+	out.Put[a] = held.output()
+}
+
+func (h *address) output() Address {
+	o := Address{Mine: h.mine}
+	for _, r := range h.best {
+		o.Ranked = append(o.Ranked, r.name)
+	}
+	return o
+}
+
+// rank replaces the best candidates of an address.
+func (c *Compiler) rank(a netip.Addr, held *address, best []ranked) {
+	for _, r := range held.best {
+		if of := c.ofNode[r.name]; len(of) == 1 {
+			delete(c.ofNode, r.name)
+		} else {
+			delete(of, a)
+		}
+	}
+	held.best = best
+	for _, r := range best {
+		if c.ofNode[r.name] == nil {
+			c.ofNode[r.name] = make(map[netip.Addr]struct{})
+		}
+		c.ofNode[r.name][a] = struct{}{}
+	}
+}
+
+// serves reports whether a node serves all Services of the address, if it may announce addresses.
+func (h *address) serves(name string) bool {
+	if h.candidates == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(h.candidates, name)
+	return found
+}
+
+// candidates returns the nodes that serve all of some Services at an address, sorted; nil is all nodes.
+func (c *Compiler) candidates(a netip.Addr, keys []cluster.Key) (common []string) {
+	for _, key := range keys {
+		s := c.services[key]
+		if !s.local {
+			continue
+		}
+		nodes := s.endpoints[cluster.FamilyOf(a)]
+		if common == nil {
+			common = append([]string{}, nodes...)
+			continue
+		}
+		common = slices.DeleteFunc(common, func(name string) bool {
+			_, found := slices.BinarySearch(nodes, name)
+			return !found
+		})
+	}
+	return common
+}
+
+// All returns all addresses.
+func (c *Compiler) All() map[netip.Addr]Address {
+	all := make(map[netip.Addr]Address, len(c.addrs))
+	for a, held := range c.addrs {
+		all[a] = held.output()
+	}
+	return all
+}
+
+// Services returns the Services that have an address, sorted.
+func (c *Compiler) Services(a netip.Addr) []cluster.Key {
+	held := c.addrs[a]
+	if held == nil {
+		return nil
+	}
+	return slices.Clone(held.services)
+}

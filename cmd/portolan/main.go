@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"portolan.dev/portolan/internal/cli"
-	_ "portolan.dev/portolan/internal/policy/cni/pluginmain" // ends the program if a container runtime calls it
+	_ "portolan.dev/portolan/internal/cni/pluginmain" // ends the program if a container runtime calls it
 )
 
 func main() { os.Exit(run()) }

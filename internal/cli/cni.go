@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/cni/conflist"
+	"portolan.dev/portolan/internal/cni/plugin"
 	"portolan.dev/portolan/internal/pod/explain"
-	"portolan.dev/portolan/internal/policy/cni/attach"
-	"portolan.dev/portolan/internal/policy/cni/conflist"
-	"portolan.dev/portolan/internal/policy/cni/plugin"
 )
 
 func newCNI() *cobra.Command {

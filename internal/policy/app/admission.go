@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/cni/bridge"
 	"portolan.dev/portolan/internal/policy/cni"
-	"portolan.dev/portolan/internal/policy/cni/attach"
-	"portolan.dev/portolan/internal/policy/cni/bridge"
 	"portolan.dev/portolan/internal/policy/cni/device"
 	"portolan.dev/portolan/internal/policy/plan"
 )

@@ -29,10 +29,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/cni/conflist"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/policy/cni"
-	"portolan.dev/portolan/internal/policy/cni/attach"
-	"portolan.dev/portolan/internal/policy/cni/conflist"
 	"portolan.dev/portolan/internal/policy/droplog"
 	"portolan.dev/portolan/internal/policy/flows"
 	"portolan.dev/portolan/internal/policy/fqdn"

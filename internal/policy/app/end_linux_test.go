@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/policy/cni"
-	"portolan.dev/portolan/internal/policy/cni/attach"
 	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
@@ -62,8 +61,8 @@ func TestEndAnswersPlugin(t *testing.T) {
 		return nil
 	})
 	cancel()
-	if err := <-answered; err == nil || err.Error() != cni.ErrStopped.Error() {
-		t.Errorf("ADD: %v, want %v", err, cni.ErrStopped)
+	if err := <-answered; err == nil || err.Error() != attach.ErrStopped.Error() {
+		t.Errorf("ADD: %v, want %v", err, attach.ErrStopped)
 	}
 	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: %v", err)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync"
 
-	"portolan.dev/portolan/internal/policy/cni/conflist"
+	"portolan.dev/portolan/internal/cni/conflist"
 )
 
 // installation is whether the plugin is in the network of the node.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"portolan.dev/portolan/internal/policy/cni/conflist"
+	"portolan.dev/portolan/internal/cni/conflist"
 	"portolan.dev/portolan/internal/policy/settings"
 )
 

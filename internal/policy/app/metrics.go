@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/ops/metrics"
-	"portolan.dev/portolan/internal/policy/cni/attach"
 	"portolan.dev/portolan/internal/policy/droplog"
 	"portolan.dev/portolan/internal/policy/flows"
 	"portolan.dev/portolan/internal/policy/fqdn"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/policy/cni"
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/policy/flows"
 	"portolan.dev/portolan/internal/policy/fqdn"
 	"portolan.dev/portolan/internal/policy/nft"
@@ -125,7 +125,7 @@ func (w *worker) run(ctx context.Context, owned, ending <-chan struct{}) error {
 			w.apply(ctx, changes)
 		}
 		if ending == nil {
-			w.refuse(cni.ErrStopped)
+			w.refuse(attach.ErrStopped)
 		}
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/cni/conflist"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/policy/cni"
-	"portolan.dev/portolan/internal/policy/cni/attach"
-	"portolan.dev/portolan/internal/policy/cni/conflist"
 	"portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
 )
@@ -317,11 +317,11 @@ func TestEndRefuses(t *testing.T) {
 			t.Fatalf("Admit of a Pod that is not known = %v, want it to wait", err)
 		}
 		w.end()
-		if done, err := waiting(); !done || !errors.Is(err, cni.ErrStopped) {
-			t.Errorf("Admit of a Pod that is not known returned %t, %v, want %v", done, err, cni.ErrStopped)
+		if done, err := waiting(); !done || !errors.Is(err, attach.ErrStopped) {
+			t.Errorf("Admit of a Pod that is not known returned %t, %v, want %v", done, err, attach.ErrStopped)
 		}
-		if done, err := w.admit(t, attachment("late", "u3", "10.0.0.3"))(); !done || !errors.Is(err, cni.ErrStopped) {
-			t.Errorf("a later Admit of a Pod that is not known returned %t, %v, want %v", done, err, cni.ErrStopped)
+		if done, err := w.admit(t, attachment("late", "u3", "10.0.0.3"))(); !done || !errors.Is(err, attach.ErrStopped) {
+			t.Errorf("a later Admit of a Pod that is not known returned %t, %v, want %v", done, err, attach.ErrStopped)
 		}
 		if err := w.worker.Release(t.Context(), []cni.Attachment{attachment("unseen", "u2", "10.0.0.2")}); err != nil {
 			t.Errorf("Release: %v", err)
@@ -341,11 +341,11 @@ func TestEndBeforeClusterIsKnown(t *testing.T) {
 		t.Helper()
 		waiting := w.admit(t, attachment("web-0", "u1", "10.0.0.1"))
 		w.end()
-		if done, err := waiting(); !done || !errors.Is(err, cni.ErrStopped) {
-			t.Errorf("Admit returned %t, %v, want %v", done, err, cni.ErrStopped)
+		if done, err := waiting(); !done || !errors.Is(err, attach.ErrStopped) {
+			t.Errorf("Admit returned %t, %v, want %v", done, err, attach.ErrStopped)
 		}
-		if err := w.worker.Release(t.Context(), []cni.Attachment{attachment("web-0", "u1", "10.0.0.1")}); !errors.Is(err, cni.ErrStopped) {
-			t.Errorf("Release: %v, want %v", err, cni.ErrStopped)
+		if err := w.worker.Release(t.Context(), []cni.Attachment{attachment("web-0", "u1", "10.0.0.1")}); !errors.Is(err, attach.ErrStopped) {
+			t.Errorf("Release: %v, want %v", err, attach.ErrStopped)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"errors"
 	"net/netip"
 
-	"portolan.dev/portolan/internal/policy/cni/attach"
+	"portolan.dev/portolan/internal/cni/attach"
 )
 
 // Attachment is a Pod's sandbox with its addresses on a network.

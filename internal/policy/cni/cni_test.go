@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/policy/cni"
-	"portolan.dev/portolan/internal/policy/cni/attach"
 	"portolan.dev/portolan/test/await"
 )
 
@@ -215,7 +215,7 @@ func TestErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := attach.Call(soon(), a.socket, test.request)
-			if _, ok := errors.AsType[attach.RefusedError](err); !ok || err.Error() != test.want {
+			if _, ok := errors.AsType[*attach.RefusedError](err); !ok || err.Error() != test.want {
 				t.Errorf("Call returns %v, want %s", err, test.want)
 			}
 		})

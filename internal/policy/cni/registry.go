@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"portolan.dev/portolan/internal/policy/cni/attach"
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/support/statefile"
 )
 

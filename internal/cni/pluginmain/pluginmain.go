@@ -11,7 +11,7 @@ package pluginmain
 import (
 	"os"
 
-	"portolan.dev/portolan/internal/policy/cni/plugin"
+	"portolan.dev/portolan/internal/cni/plugin"
 )
 
 func init() { // see the comment of the package

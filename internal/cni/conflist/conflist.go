@@ -22,8 +22,8 @@ import (
 	"strings"
 	"syscall"
 
-	"portolan.dev/portolan/internal/policy/cni/attach"
-	"portolan.dev/portolan/internal/policy/cni/plugin"
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/cni/plugin"
 	"portolan.dev/portolan/internal/support/deadline"
 	"portolan.dev/portolan/internal/support/replacefile"
 )

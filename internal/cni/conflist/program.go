@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"portolan.dev/portolan/internal/policy/cni/plugin"
+	"portolan.dev/portolan/internal/cni/plugin"
 	"portolan.dev/portolan/internal/support/replacefile"
 )
 

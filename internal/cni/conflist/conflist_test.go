@@ -12,7 +12,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"portolan.dev/portolan/internal/policy/cni/plugin"
+	"portolan.dev/portolan/internal/cni/plugin"
 )
 
 const socket = "/run/portolan/cni.sock"

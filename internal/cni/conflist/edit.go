@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"portolan.dev/portolan/internal/policy/cni/plugin"
+	"portolan.dev/portolan/internal/cni/plugin"
 )
 
 // document is the text of a network configuration, or of a list of them (CNI specification, section 1), of

@@ -1,7 +1,7 @@
 package conflist
 
 import (
-	"portolan.dev/portolan/internal/policy/cni/bridge"
+	"portolan.dev/portolan/internal/cni/bridge"
 )
 
 // Warnings returns why policies are not enforced for all packets of the network's Pods, one sentence each.

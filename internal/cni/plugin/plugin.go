@@ -1,9 +1,12 @@
-// Package plugin is the chained CNI plugin: a Pod's ADD returns when the agent has the Pod's policies in the
-// kernel. It speaks versions 0.3.0 to 1.1.0 of the CNI specification,
-// https://github.com/containernetworking/cni/blob/spec-v1.1.0/SPEC.md, to which sections refer.
+// Package plugin is the CNI plugin: a Pod's ADD returns when the agent on the node has made the Pod's link, or, behind
+// the plugin of another network, when it has the Pod's policies in the kernel. It speaks versions 0.3.0 to 1.1.0 of
+// the CNI specification, https://github.com/containernetworking/cni/blob/spec-v1.1.0/SPEC.md, to which sections refer.
 //
 //	runtime ── ADD, prevResult ──► plugin ── Pod, addresses ──► agent ──► kernel
 //	        ◄──── prevResult ─────        ◄── done, or error ──
+//
+//	runtime ── ADD ──► plugin ── Pod, ports ──► agent ──► kernel
+//	        ◄─ result ─        ◄─ addresses ──
 //
 // It imports little, above all not package net, nor the CNI libraries, which import it: see package
 // pluginmain.
@@ -20,7 +23,7 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/policy/cni/attach"
+	"portolan.dev/portolan/internal/cni/attach"
 )
 
 // Type is the type of the plugin in network configurations, and the name of its file.
@@ -43,32 +46,21 @@ const (
 	endTime = 5 * time.Second
 )
 
-// code is an error code of section 5, "Error". Those from 100 are the plugin's own.
-type code uint
-
-const (
-	codeVersion     code = 1  // "Incompatible CNI version"
-	codeEnvironment code = 4  // "Invalid necessary environment variables"
-	codeIO          code = 5  // "I/O failure"
-	codeDecode      code = 6  // "Failed to decode content"
-	codeConfig      code = 7  // "Invalid network config"
-	codeTryAgain    code = 11 // "Try again later"
-	codeUnavailable code = 50 // section 2, "STATUS": "The plugin is not available"
-	codeNotInKernel code = 100
-)
+// Codes of errors. Those from 100 are the plugin's own.
+const codeBroken attach.Code = 100 // what CHECK looks for is not there
 
 // failure is an error as the runtime gets it (section 5, "Error").
 type failure struct {
-	Version string `json:"cniVersion"`
-	Code    code   `json:"code"`
-	Message string `json:"msg"`
-	Details string `json:"details,omitempty"`
+	Version string      `json:"cniVersion"`
+	Code    attach.Code `json:"code"`
+	Message string      `json:"msg"`
+	Details string      `json:"details,omitempty"`
 }
 
 // Error returns the message.
 func (f *failure) Error() string { return f.Message }
 
-func failf(c code, format string, args ...any) *failure {
+func failf(c attach.Code, format string, args ...any) *failure {
 	return &failure{Code: c, Message: "portolan: " + fmt.Sprintf(format, args...)}
 }
 
@@ -83,13 +75,20 @@ type call struct {
 
 // conf is the part of the network configuration that the plugin reads.
 type conf struct {
-	Version string `json:"cniVersion"`
-	Name    string `json:"name"`
-	Socket  string `json:"socket"`
+	Version string  `json:"cniVersion"`
+	Name    string  `json:"name"`
+	Socket  string  `json:"socket"`
+	Runtime runtime `json:"runtimeConfig"`
 	// PrevResult is the result of the plugin before.
 	PrevResult json.RawMessage `json:"prevResult"`
 	// Valid is for GC.
 	Valid []attach.ID `json:"cni.dev/valid-attachments"`
+}
+
+// runtime is what the runtime adds for capabilities (CNI conventions).
+type runtime struct {
+	PortMappings []attach.Port     `json:"portMappings"`
+	Bandwidth    *attach.Bandwidth `json:"bandwidth"`
 }
 
 // prevResult is the part of a result that the plugin reads, in all versions since 0.3.0.
@@ -139,7 +138,7 @@ func run(getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) 
 	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
-		f = failf(codeIO, "%v", err)
+		f = failf(attach.CodeIO, "%v", err)
 	}
 	if f.Version = c.conf.Version; f.Version == "" {
 		f.Version = slices.Max(Versions())
@@ -160,21 +159,21 @@ func (c *call) run(getenv func(string) string, stdin io.Reader) error {
 	}
 	cmd, ok := commands()[name]
 	if !ok {
-		return failf(codeEnvironment, "CNI_COMMAND %q is unknown", name)
+		return failf(attach.CodeEnvironment, "CNI_COMMAND %q is unknown", name)
 	}
 	c.ContainerID, c.Interface = getenv("CNI_CONTAINERID"), getenv("CNI_IFNAME")
 	c.netNS, c.args = getenv("CNI_NETNS"), getenv("CNI_ARGS")
 	if err := c.Validate(); cmd.needsID && err != nil {
-		return failf(codeEnvironment, "CNI_CONTAINERID, CNI_IFNAME: %v", err)
+		return failf(attach.CodeEnvironment, "CNI_CONTAINERID, CNI_IFNAME: %v", err)
 	}
 	if cmd.needsNetNS && c.netNS == "" {
-		return failf(codeEnvironment, "CNI_NETNS is not set")
+		return failf(attach.CodeEnvironment, "CNI_NETNS is not set")
 	}
 	if err := c.readConf(stdin); err != nil {
 		return err
 	}
 	if c.conf.Version < cmd.since {
-		return failf(codeVersion, "%s needs cniVersion %s, not %s", name, cmd.since, c.conf.Version)
+		return failf(attach.CodeVersion, "%s needs cniVersion %s, not %s", name, cmd.since, c.conf.Version)
 	}
 	return cmd.run(c)
 }
@@ -183,31 +182,34 @@ func (c *call) run(getenv func(string) string, stdin io.Reader) error {
 func (c *call) readConf(stdin io.Reader) error {
 	text, err := io.ReadAll(stdin)
 	if err != nil {
-		return failf(codeIO, "configuration: %v", err)
+		return failf(attach.CodeIO, "configuration: %v", err)
 	}
 	c.conf.Socket = attach.DefaultSocket
 	if err := json.Unmarshal(text, &c.conf); err != nil {
-		return failf(codeDecode, "configuration: %v", err)
+		return failf(attach.CodeDecode, "configuration: %v", err)
 	}
 	switch {
 	case !slices.Contains(Versions(), c.conf.Version):
-		return failf(codeVersion, "cniVersion %q is not one of %s", c.conf.Version, strings.Join(Versions(), ", "))
+		return failf(attach.CodeVersion, "cniVersion %q is not one of %s", c.conf.Version, strings.Join(Versions(), ", "))
 	case c.conf.Name == "":
-		return failf(codeConfig, "the configuration has no name")
+		return failf(attach.CodeConfig, "the configuration has no name")
 	case !filepath.IsAbs(c.conf.Socket):
-		return failf(codeConfig, "socket %q is not an absolute path", c.conf.Socket)
+		return failf(attach.CodeConfig, "socket %q is not an absolute path", c.conf.Socket)
 	}
 	return nil
 }
 
-// add admits the Pod, and prints the result of the plugin before.
+// add has the agent make the Pod's link, if this is the network's plugin, and otherwise admit the Pod.
 func (c *call) add() error {
+	if c.isFirst() {
+		return c.link()
+	}
 	r, err := c.request(attach.Admit)
 	if err != nil {
 		return err
 	}
-	if err := insist(c.conf.Socket, r); err != nil {
-		f := failf(codeTryAgain, "Pod %s does not start without its policies: %v", r.Pod(), err)
+	if _, err := insist(c.conf.Socket, r); err != nil {
+		f := failf(attach.CodeTryAgain, "Pod %s does not start without its policies: %v", r.Pod(), err)
 		f.Details = hint(err)
 		return f
 	}
@@ -225,23 +227,25 @@ func (c *call) del() error {
 	}
 	fmt.Fprintln(c.stderr, "portolan cni: DEL:", err)
 	if errors.Is(err, attach.ErrUnreachable) { // the agent reads its records when it starts
-		_ = os.Remove(filepath.Join(attach.Records(c.conf.Socket), c.String()))
+		for _, dir := range []string{attach.Records(c.conf.Socket), attach.LinkRecords(c.conf.Socket)} {
+			_ = os.Remove(filepath.Join(dir, c.String()))
+		}
 	}
 	return nil
 }
 
-// check reports whether the Pod's policies are in the kernel.
+// check reports whether the Pod's policies are in the kernel, and its link if the agent made it.
 func (c *call) check() error {
 	r, err := c.request(attach.Check)
 	if err != nil {
 		return err
 	}
-	err = insist(c.conf.Socket, r)
+	_, err = insist(c.conf.Socket, r)
 	switch {
 	case errors.Is(err, attach.ErrUnreachable):
-		return failf(codeTryAgain, "%v", err)
+		return failf(attach.CodeTryAgain, "%v", err)
 	case err != nil:
-		return failf(codeNotInKernel, "Pod %s: %v", r.Pod(), err)
+		return failf(codeBroken, "Pod %s: %v", r.Pod(), err)
 	}
 	return nil
 }
@@ -250,7 +254,7 @@ func (c *call) check() error {
 func (c *call) collect() error {
 	r := attach.Request{Verb: attach.Collect, Sandbox: attach.Sandbox{Network: c.conf.Name}, Valid: c.conf.Valid}
 	if err := attach.Call(time.Now().Add(endTime), c.conf.Socket, r); err != nil {
-		return failf(codeTryAgain, "%v", err)
+		return failf(attach.CodeTryAgain, "%v", err)
 	}
 	return nil
 }
@@ -259,23 +263,31 @@ func (c *call) collect() error {
 func (c *call) status() error {
 	err := attach.Call(time.Now().Add(endTime), c.conf.Socket, attach.Request{Verb: attach.Ready})
 	if err != nil {
-		f := failf(codeUnavailable, "%v", err)
+		f := failf(attach.CodeUnavailable, "%v", err)
 		f.Details = hint(err)
 		return f
 	}
 	return nil
 }
 
-// insist is attach.Call, repeated while the agent cannot be reached, for awayTime.
-func insist(socket string, r attach.Request) error {
+// insist is attach.CallForResult, repeated while the agent cannot be reached, for awayTime.
+func insist(socket string, r attach.Request) (*attach.Result, error) {
 	begin := time.Now()
 	for {
-		err := attach.Call(begin.Add(answerTime), socket, r)
+		result, err := attach.CallForResult(begin.Add(answerTime), socket, r)
 		if !errors.Is(err, attach.ErrUnreachable) || time.Since(begin) >= awayTime {
-			return err
+			return result, err
 		}
 		time.Sleep(retryInterval)
 	}
+}
+
+// codeOf returns the code of an error of attach.Call.
+func codeOf(err error) attach.Code {
+	if refused, ok := errors.AsType[*attach.RefusedError](err); ok && refused.Code != 0 {
+		return refused.Code
+	}
+	return attach.CodeTryAgain
 }
 
 // hint says what to do about an error.
@@ -286,17 +298,20 @@ func hint(err error) string {
 	return ""
 }
 
-// request returns a request with the Pod and its addresses.
+// isFirst reports whether there is no plugin before, so that this one makes the link.
+func (c *call) isFirst() bool {
+	return len(c.conf.PrevResult) == 0 || string(c.conf.PrevResult) == "null"
+}
+
+// request returns a request with the Pod, and with its addresses of the result before.
 func (c *call) request(verb attach.Verb) (attach.Request, error) {
-	r := attach.Request{Verb: verb, Sandbox: attach.Sandbox{ID: c.ID, Network: c.conf.Name, NetNS: c.netNS}}
-	if len(c.conf.PrevResult) == 0 || string(c.conf.PrevResult) == "null" {
-		return r, failf(
-			codeConfig, "no prevResult: this is a chained plugin, which comes after one that gives Pods addresses",
-		)
+	r := attach.Request{Verb: verb, Sandbox: c.sandbox()}
+	if c.isFirst() {
+		return r, failf(attach.CodeConfig, "no prevResult: CHECK has that of ADD")
 	}
 	var result prevResult
 	if err := json.Unmarshal(c.conf.PrevResult, &result); err != nil {
-		return r, failf(codeDecode, "prevResult: %v", err)
+		return r, failf(attach.CodeDecode, "prevResult: %v", err)
 	}
 	for _, ip := range result.IPs {
 		addr, _, _ := strings.Cut(ip.Address, "/")
@@ -307,23 +322,29 @@ func (c *call) request(verb attach.Verb) (attach.Request, error) {
 			r.Devices = append(r.Devices, i.Name)
 		}
 	}
+	switch {
+	case verb == attach.Admit && (r.Namespace == "" || r.Name == ""):
+		return r, failf(
+			attach.CodeEnvironment, "CNI_ARGS has no K8S_POD_NAMESPACE and K8S_POD_NAME: policies are for Pods of Kubernetes",
+		)
+	case len(r.Addresses) == 0:
+		return r, failf(attach.CodeConfig, "prevResult has no address")
+	}
+	return r, nil
+}
+
+// sandbox returns the Pod's sandbox. Its name is empty if the runtime does not pass it.
+func (c *call) sandbox() attach.Sandbox {
+	s := attach.Sandbox{ID: c.ID, Network: c.conf.Name, NetNS: c.netNS}
 	for pair := range strings.SplitSeq(c.args, ";") {
 		switch key, value, _ := strings.Cut(pair, "="); key {
 		case "K8S_POD_NAMESPACE":
-			r.Namespace = value
+			s.Namespace = value
 		case "K8S_POD_NAME":
-			r.Name = value
+			s.Name = value
 		case "K8S_POD_UID":
-			r.UID = value
+			s.UID = value
 		}
 	}
-	switch {
-	case r.Namespace == "" || r.Name == "":
-		return r, failf(
-			codeEnvironment, "CNI_ARGS has no K8S_POD_NAMESPACE and K8S_POD_NAME: policies are for Pods of Kubernetes",
-		)
-	case len(r.Addresses) == 0:
-		return r, failf(codeConfig, "prevResult has no address")
-	}
-	return r, nil
+	return s
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"portolan.dev/portolan/internal/policy/cni/plugin"
+	"portolan.dev/portolan/internal/cni/plugin"
 )
 
 // Intervals of Follow.

@@ -85,11 +85,13 @@ type Verb string
 
 // The verbs.
 const (
+	// Add has the agent make a Pod's link to the node's network, and wait until it works.
+	Add Verb = "add"
 	// Admit has the agent put the policies of a Pod into the kernel, and wait until they are.
 	Admit Verb = "admit"
 	// Release says that an attachment ends.
 	Release Verb = "release"
-	// Check asks whether a Pod's policies are in the kernel.
+	// Check asks whether a Pod's policies are in the kernel, and its link if the agent made it.
 	Check Verb = "check"
 	// Collect lists the attachments of a network that exist; all others of that network have ended.
 	Collect Verb = "collect"
@@ -108,14 +110,58 @@ type Request struct {
 	// Devices are the names of the devices on the host that they reported, for Admit; agents that do not know
 	// the field ignore it.
 	Devices []string `json:"devices,omitempty"`
+	// Ports and Bandwidth are what the Pod asks for, for Add.
+	Ports     []Port     `json:"ports,omitempty"`
+	Bandwidth *Bandwidth `json:"bandwidth,omitempty"`
 	// Valid are the attachments that exist, for Collect.
 	Valid []ID `json:"valid,omitempty"`
+}
+
+// Port is a port of a node that leads to a port of a Pod, as the capability portMappings has it (CNI conventions,
+// "Dynamic Plugin specific fields").
+type Port struct {
+	HostPort      uint16 `json:"hostPort"`
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol,omitempty"` // tcp, the default, udp or sctp
+	// HostIP is the only address of the node that it is for; empty is all.
+	HostIP string `json:"hostIP,omitempty"`
+}
+
+// Bandwidth limits a Pod's packets, as the capability bandwidth has it, in bits per second, and in bits. 0 is no limit.
+type Bandwidth struct {
+	IngressRate  uint64 `json:"ingressRate,omitempty"`
+	IngressBurst uint64 `json:"ingressBurst,omitempty"`
+	EgressRate   uint64 `json:"egressRate,omitempty"`
+	EgressBurst  uint64 `json:"egressBurst,omitempty"`
+}
+
+// Result is a link that Add made.
+type Result struct {
+	Host  Interface `json:"host"`
+	Pod   Interface `json:"pod"`
+	Addrs []Address `json:"addresses"`
+}
+
+// Interface is an end of a Pod's link.
+type Interface struct {
+	Name string `json:"name"`
+	MAC  string `json:"mac"`
+	MTU  int    `json:"mtu"`
+}
+
+// Address is an address of a Pod, with the length of its prefix, and the gateway of its default route.
+type Address struct {
+	Address string `json:"address"`
+	Gateway string `json:"gateway"`
 }
 
 // Reply is the agent's. Error is empty if what was asked for is done.
 type Reply struct {
 	Version int    `json:"version"`
 	Error   string `json:"error,omitempty"`
+	Code    Code   `json:"code,omitempty"` // of the error, 0 for one that the plugin chooses
+	// Result is that of Add.
+	Result *Result `json:"result,omitempty"`
 }
 
 // maxMessage is the longest message, in octets: Collect for some 5,000 attachments.
@@ -124,11 +170,33 @@ const maxMessage = 1 << 20
 // ErrUnreachable is wrapped by the errors of Call if there was no reply.
 var ErrUnreachable = errors.New("the agent does not answer")
 
-// RefusedError is a Reply's Error.
-type RefusedError string
+// Code is a code of an error for the runtime (CNI specification, section 5, "Error").
+type Code uint
+
+// Codes of the specification.
+const (
+	CodeVersion     Code = 1  // "Incompatible CNI version"
+	CodeField       Code = 2  // "Unsupported field in network configuration"
+	CodeContainer   Code = 3  // "Container unknown or does not exist"
+	CodeEnvironment Code = 4  // "Invalid necessary environment variables"
+	CodeIO          Code = 5  // "I/O failure"
+	CodeDecode      Code = 6  // "Failed to decode content"
+	CodeConfig      Code = 7  // "Invalid network config"
+	CodeTryAgain    Code = 11 // "Try again later"
+	CodeUnavailable Code = 50 // section 2, "STATUS": "The plugin is not available"
+)
+
+// ErrStopped is the cause that ends requests in progress when the agent's process ends.
+var ErrStopped = errors.New("the agent ends")
+
+// RefusedError is a Reply's Error. An agent returns it as the failure of a request that has a code.
+type RefusedError struct {
+	Code Code // 0 is one that the plugin chooses
+	Text string
+}
 
 // Error returns the agent's text.
-func (e RefusedError) Error() string { return string(e) }
+func (e *RefusedError) Error() string { return e.Text }
 
 // ReadRequest reads a request. Its error is for the plugin.
 func ReadRequest(r io.Reader) (Request, error) {
@@ -144,15 +212,21 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return request, nil
 }
 
-// WriteReply sends the reply to a request that had this result.
-func WriteReply(w io.Writer, result error) error {
-	reply := Reply{Version: version}
-	if result != nil {
-		reply.Error = result.Error()
+// WriteReply sends the reply to a request that had this result, or failed.
+func WriteReply(w io.Writer, result *Result, failure error) error {
+	reply := Reply{Version: version, Result: result}
+	if failure != nil {
+		reply.Error = failure.Error()
+	}
+	if refused, ok := errors.AsType[*RefusedError](failure); ok {
+		reply.Code = refused.Code
 	}
 	return json.NewEncoder(w).Encode(reply)
 }
 
-// Records returns the directory in which the agent at a socket records its attachments, one file each, named
-// by ID. When the agent is away the plugin removes the files of those that end.
+// Records returns the directory in which the agent at a socket records the attachments that it admitted, one file each,
+// named by ID. When the agent is away the plugin removes the files of those that end.
 func Records(socket string) string { return filepath.Join(filepath.Dir(socket), "attachments") }
+
+// LinkRecords is Records for the attachments whose links the agent made.
+func LinkRecords(socket string) string { return filepath.Join(filepath.Dir(socket), "network") }

@@ -12,16 +12,22 @@ import (
 )
 
 // Call sends a request to the agent at a socket and waits for the reply until a time. Its errors wrap
-// ErrUnreachable, or are RefusedErrors.
+// ErrUnreachable, or are *RefusedErrors.
 func Call(until time.Time, socket string, r Request) error {
+	_, err := CallForResult(until, socket, r)
+	return err
+}
+
+// CallForResult is Call, and returns the result of Add.
+func CallForResult(until time.Time, socket string, r Request) (*Result, error) {
 	reply, err := exchange(until, socket, r)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w at %s: %w", ErrUnreachable, socket, reason(err))
+		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, socket, reason(err))
 	case reply.Error != "":
-		return RefusedError(reply.Error)
+		return nil, &RefusedError{Code: reply.Code, Text: reply.Error}
 	}
-	return nil
+	return reply.Result, nil
 }
 
 func exchange(until time.Time, socket string, r Request) (reply Reply, err error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )

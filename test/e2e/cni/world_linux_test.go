@@ -19,8 +19,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/policy/cni"
 	"portolan.dev/portolan/test/e2e/pinned"
 	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/program"

@@ -25,23 +25,24 @@ var refusedExamples = []string{
 	lint.EndpointAddressForbidden, lint.PodDNSRefused, lint.PodPolicyUnknown,
 }
 
-// noGatewayAPI is why examples with Gateways can't be shown here.
-const noGatewayAPI = "the API server has no CustomResourceDefinitions of the Gateway API"
+// noGatewayAPI is why examples with Gateways and RoutePolicies can't be shown here.
+const noGatewayAPI = "the API server has no CustomResourceDefinitions of the Gateway API, nor that of RoutePolicy"
 
 // notForClusters are the rules whose examples can't be shown here, and why.
 var notForClusters = map[string]string{
-	lint.PodNoClusterDNS:       "it is about a kubelet's settings",
-	lint.PodNoClusterDomain:    "it is about a kubelet's settings",
-	lint.GatewayClassUnserved:  noGatewayAPI,
-	lint.ListenerConflict:      noGatewayAPI,
-	lint.ListenerSetNotAllowed: noGatewayAPI,
-	lint.RouteNotAccepted:      noGatewayAPI,
-	lint.RouteBackendMissing:   noGatewayAPI,
-	lint.ReferenceGrantMissing: noGatewayAPI,
-	lint.RouteShadowed:         noGatewayAPI,
-	lint.RouteNeverMatches:     noGatewayAPI,
-	lint.PathTrailingSlash:     noGatewayAPI,
-	lint.RedirectLoop:          noGatewayAPI,
+	lint.PodNoClusterDNS:        "it is about a kubelet's settings",
+	lint.PodNoClusterDomain:     "it is about a kubelet's settings",
+	lint.GatewayClassUnserved:   noGatewayAPI,
+	lint.ListenerConflict:       noGatewayAPI,
+	lint.ListenerSetNotAllowed:  noGatewayAPI,
+	lint.RouteNotAccepted:       noGatewayAPI,
+	lint.RouteBackendMissing:    noGatewayAPI,
+	lint.RoutePolicyNotAccepted: noGatewayAPI,
+	lint.ReferenceGrantMissing:  noGatewayAPI,
+	lint.RouteShadowed:          noGatewayAPI,
+	lint.RouteNeverMatches:      noGatewayAPI,
+	lint.PathTrailingSlash:      noGatewayAPI,
+	lint.RedirectLoop:           noGatewayAPI,
 }
 
 // moreResources are of the kinds that examples of rules have beside resources.

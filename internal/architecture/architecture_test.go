@@ -182,6 +182,8 @@ var arrows = []arrow{
 	{"policy/fqdn", "dns/dnswire", "reads the addresses in answers"},
 	{"policy/fqdn", "support/budget", "answers that wait are accounted, and addresses have a share of the memory"},
 
+	{"network/ipam", "support", "records addresses in state files"},
+
 	{"proxy/plan", "cluster", "compiles the model"},
 	{"policy/app", "config", "settings of its part"},
 	{"policy/app", "ops/metrics", "metrics of its part"},

@@ -25,7 +25,14 @@ const leftoverAge = time.Minute
 // files of processes that were killed.
 func Write(path string, write func(*os.File) error) error {
 	dir, name := filepath.Split(path)
-	removeLeftovers(filepath.Clean(dir), name)
+	removeLeftovers(filepath.Clean(dir), func(file string) bool { return strings.HasPrefix(file, name+infix) })
+	return WriteMember(path, write)
+}
+
+// WriteMember is Write for a directory with many files. It does not look for the temporary files of
+// processes that were killed, which takes the longer the more files there are: RemoveLeftovers does.
+func WriteMember(path string, write func(*os.File) error) error {
+	dir, name := filepath.Split(path)
 	temporary, err := os.CreateTemp(filepath.Clean(dir), name+infix+"*") // mode 0600
 	if err != nil {
 		return err
@@ -44,15 +51,21 @@ func Write(path string, write func(*os.File) error) error {
 	return err
 }
 
-// removeLeftovers removes old temporary files for a file name in dir. Those that it
-// fails to remove are removed by a later call.
-func removeLeftovers(dir, name string) {
+// RemoveLeftovers removes the temporary files of processes that were killed while they wrote a file in dir
+// whose name ends in suffix.
+func RemoveLeftovers(dir, suffix string) {
+	removeLeftovers(dir, func(file string) bool { return strings.Contains(file, suffix+infix) })
+}
+
+// removeLeftovers removes old temporary files in dir. Those that it fails to remove are removed by a later
+// call.
+func removeLeftovers(dir string, temporary func(name string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return // creating the new file fails and reports it
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), name+infix) {
+		if !temporary(e.Name()) {
 			continue
 		}
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {

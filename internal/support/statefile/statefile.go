@@ -43,6 +43,11 @@ func (f Format) WriteVolatile(path string, write func(io.Writer) error) error {
 	return replacefile.Write(path, func(file *os.File) error { return f.write(file, write) })
 }
 
+// WriteMember is WriteVolatile for a directory with many files, see replacefile.WriteMember.
+func (f Format) WriteMember(path string, write func(io.Writer) error) error {
+	return replacefile.WriteMember(path, func(file *os.File) error { return f.write(file, write) })
+}
+
 func (f Format) write(w io.Writer, write func(io.Writer) error) error {
 	sum := sha256.New()
 	buffered := bufio.NewWriter(io.MultiWriter(w, sum))

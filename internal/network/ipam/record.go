@@ -1,0 +1,188 @@
+package ipam
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/internal/support/replacefile"
+	"portolan.dev/portolan/internal/support/statefile"
+)
+
+// ID identifies an attachment on a node (CNI specification 1.1.0, section 2, "Parameters").
+type ID struct {
+	ContainerID string `json:"containerID"`
+	Interface   string `json:"ifname"` // in the Pod
+}
+
+// String returns the ID as the beginning of a file's name.
+func (id ID) String() string { return id.ContainerID + "," + id.Interface }
+
+func (id ID) compare(other ID) int {
+	return cmp.Or(cmp.Compare(id.ContainerID, other.ContainerID), cmp.Compare(id.Interface, other.Interface))
+}
+
+// Validate returns an error if the ID is not the name of a file: the CNI specification allows none such.
+func (id ID) Validate() error {
+	for _, part := range []string{id.ContainerID, id.Interface} {
+		if part == "" || len(part) > 128 || strings.ContainsAny(part, "/,\x00") || strings.HasPrefix(part, ".") {
+			return fmt.Errorf("attachment %q: %q is no identifier", id, part)
+		}
+	}
+	return nil
+}
+
+// Record is an attachment and what has to be undone when it ends.
+type Record struct {
+	ID
+	// Network is the name of the network configuration.
+	Network string `json:"network,omitempty"`
+	// NetNS is the path of the Pod's network namespace on the host.
+	NetNS string `json:"netns,omitempty"`
+	// Namespace, Name and UID are those of the Pod, as the kubelet gave them to the runtime.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+	// Device is the host's end of the Pod's link.
+	Device string `json:"device,omitempty"`
+	// Data is what the caller needs beside to undo or restore the attachment, such as its hostPorts.
+	Data json.RawMessage `json:"data,omitempty"`
+	// Addresses are at most one of each family, IPv4 first. Assign sets them.
+	Addresses []netip.Addr `json:"addresses"`
+	// Created is when the attachment got its addresses. Assign sets it.
+	Created time.Time `json:"created"`
+}
+
+// Pod returns the namespace and the name of the Pod.
+func (r Record) Pod() string { return r.Namespace + "/" + r.Name }
+
+func (r Record) clone() Record {
+	r.Addresses, r.Data = slices.Clone(r.Addresses), slices.Clone(r.Data)
+	return r
+}
+
+// entry is a record, or its tombstone after it was released, as it is stored.
+type entry struct {
+	Record
+	Released time.Time `json:"released,omitzero"`
+}
+
+// compare orders entries by when they were made.
+func (e entry) compare(other entry) int {
+	return cmp.Or(e.Released.Compare(other.Released), e.Created.Compare(other.Created), e.ID.compare(other.ID))
+}
+
+// store keeps entries, one of each ID.
+type store interface {
+	// load returns all entries of this boot.
+	load() ([]entry, error)
+	write(e entry) error
+	// remove removes an entry, if there is one.
+	remove(id ID) error
+}
+
+// recordFormat is the format of a file of the directory.
+const recordFormat = statefile.Format("portolan addresses 1\n")
+
+// suffix ends the names of such files. Those of files that are set aside, and of temporary ones, end otherwise.
+const suffix = ".record"
+
+// contents are those of such a file.
+type contents struct {
+	Boot string `json:"boot"` // boot_id of random(4)
+	entry
+}
+
+// directory is a store on disk.
+type directory struct {
+	path string
+	boot string
+	log  *slog.Logger
+}
+
+// bootID identifies the boot of the machine; it is empty on other systems than Linux.
+func bootID() (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return strings.TrimSpace(string(boot)), nil
+}
+
+func (d *directory) file(id ID) string { return filepath.Join(d.path, id.String()+suffix) }
+
+func (d *directory) load() ([]entry, error) {
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		return nil, err
+	}
+	replacefile.RemoveLeftovers(d.path, suffix)
+	files, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	var all []entry
+	for _, file := range files {
+		if !strings.HasSuffix(file.Name(), suffix) {
+			continue
+		}
+		e, ok, err := d.read(filepath.Join(d.path, file.Name()))
+		if err != nil {
+			d.log.Warn("the record of a Pod's addresses cannot be read", "err", err)
+		} else if ok {
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}
+
+// read returns the entry in a file, and removes one of another boot.
+func (d *directory) read(path string) (e entry, ok bool, err error) {
+	var stored contents
+	err = recordFormat.Read(path, func(text []byte) error {
+		if err := json.Unmarshal(text, &stored); err != nil {
+			return err
+		}
+		if err := stored.Validate(); err != nil {
+			return err
+		}
+		if d.file(stored.ID) != path {
+			return fmt.Errorf("it is that of %s", stored.ID)
+		}
+		if slices.ContainsFunc(stored.Addresses, func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() }) {
+			return fmt.Errorf("its addresses are %v", stored.Addresses)
+		}
+		return nil
+	})
+	if err == nil && stored.Boot != d.boot {
+		return entry{}, false, os.Remove(path)
+	}
+	return stored.entry, err == nil, err
+}
+
+func (d *directory) write(e entry) error {
+	text, err := json.Marshal(contents{Boot: d.boot, entry: e})
+	if err != nil {
+		return err
+	}
+	return recordFormat.WriteMember(d.file(e.ID), func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+func (d *directory) remove(id ID) error {
+	if err := os.Remove(d.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

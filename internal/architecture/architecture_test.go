@@ -163,6 +163,8 @@ var arrows = []arrow{
 	{"gateway/app", "ops/metrics", "metrics of its part"},
 	{"gateway/app", "support", "binds ports, accounts connections, spaces attempts"},
 
+	{"network/podcidr", "cluster", "divides ranges among the Nodes of the model"},
+
 	{"node/hostnet", "support/nfnetlink", "the number of the last transaction"},
 	{"policy/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"proxy/nft", "support/nfnetlink", "transactions, lists and attributes"},

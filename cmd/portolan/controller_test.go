@@ -42,6 +42,11 @@ func init() {
 		"controller.leaderElection.leaseDuration": effectOfLeaseDuration,
 		"controller.leaderElection.renewDeadline": effectOfRenewDeadline,
 		"controller.leaderElection.retryPeriod":   effectOfRetryPeriod,
+		"controller.nodes.clusterCIDRs": func(t *testing.T) {
+			wantPodCIDRs(t, "clusterCIDRs: ['fd00::/48', 10.0.0.0/8]", "fd00::/64", "10.0.0.0/24")
+		},
+		"controller.nodes.maskIPv4": func(t *testing.T) { wantPodCIDRs(t, "clusterCIDRs: [10.0.0.0/8], maskIPv4: 20", "10.0.0.0/20") },
+		"controller.nodes.maskIPv6": func(t *testing.T) { wantPodCIDRs(t, "clusterCIDRs: ['fd00::/56'], maskIPv6: 72", "fd00::/72") },
 	})
 }
 
@@ -238,6 +243,47 @@ func effectOfRetryPeriod(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("renewed %d times in %s, want every 100 ms and not every 2 s", more, took)
 	}
+}
+
+// startNodes starts a controller of Nodes' ranges, with settings of the key controller.nodes.
+func startNodes(t *testing.T, a *slicesAPI, settingsOf string) *process {
+	t.Helper()
+	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\ncontroller: {nodes: {%s}}", a.Kubeconfig(t), settingsOf))
+	a.p = follow(t, exec.Command("portolan", "controller", "nodes", "--config", file))
+	a.p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	return a.p
+}
+
+// wantPodCIDRs checks the ranges that a Node gets with settings of the key controller.nodes.
+func wantPodCIDRs(t *testing.T, setting string, want ...string) *process {
+	t.Helper()
+	a := newSlicesAPI(t)
+	p := startNodes(t, a, setting)
+	p.poll(patience, func() error {
+		var n corev1.Node
+		if a.Get("", "node", &n); !slices.Equal(n.Spec.PodCIDRs, want) || n.Spec.PodCIDR != want[0] {
+			return fmt.Errorf("podCIDR %q, podCIDRs %q, want %q", n.Spec.PodCIDR, n.Spec.PodCIDRs, want)
+		}
+		return nil
+	})
+	if a.lease("kube-system", "portolan-nodes") == nil {
+		t.Error("no Lease kube-system/portolan-nodes")
+	}
+	return p
+}
+
+// TestNodesControllerMetrics checks that the controller exports the metrics in operate.md.
+func TestNodesControllerMetrics(t *testing.T) {
+	t.Parallel()
+	p := wantPodCIDRs(t, "clusterCIDRs: [10.0.0.0/23]", "10.0.0.0/24")
+	for _, line := range []string{
+		"portolan_controller_leader 1", `portolan_pod_ranges{family="IPv4",state="free"} 1`, `portolan_pod_ranges{family="IPv4",state="taken"} 1`,
+		"portolan_pod_ranges_missing 0", `portolan_pod_range_writes_total{result="written"} 1`,
+	} {
+		p.awaitAdmin("/metrics", http.StatusOK, "\n"+line)
+	}
+	_, page := p.admin("/metrics")
+	wantDocumented(t, "portolan_pod_range", page)
 }
 
 // TestSlicesControllerMetrics checks that the controller exports the metrics in

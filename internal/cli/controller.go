@@ -12,15 +12,17 @@ func newController() *cobra.Command {
 		Short: "Run a controller of a cluster",
 		Long: `Run a controller that most clusters already have in kube-controller-manager. Only
 one of the two may run; the help of each command says how.`,
-		Example: `  portolan controller slices`,
+		Example: `  portolan controller slices
+  portolan controller nodes --cluster-cidr 10.244.0.0/16`,
 	}
-	cmd.AddCommand(newSlices())
+	cmd.AddCommand(newSlices(), newNodes())
 	group(cmd)
 	return cmd
 }
 
 func newSlices() *cobra.Command {
 	var flags controllerFlags
+	var maxEndpoints int
 	cmd := &cobra.Command{
 		Use:   "slices",
 		Short: "Manage the EndpointSlices of Services with selectors",
@@ -39,19 +41,60 @@ with a Lease; another one takes over when the leader ends.`,
 			if err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("max-endpoints-per-slice") {
+				c.Controller.MaxEndpointsPerSlice = maxEndpoints
+			}
 			return process{assemble: assembly.slices}.run(cmd, c)
 		},
 	}
 	flags.add(cmd)
+	cmd.Flags().IntVar(
+		&maxEndpoints, "max-endpoints-per-slice", 0,
+		"at most `N` endpoints per EndpointSlice, 1 to 1000 (default 100)",
+	)
+	_ = cmd.RegisterFlagCompletionFunc("max-endpoints-per-slice", cobra.NoFileCompletions)
 	return cmd
 }
 
-// controllerFlags are the flags of controller slices; they override the
-// configuration.
+func newNodes() *cobra.Command {
+	var flags controllerFlags
+	var cidrs []string
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "Give Nodes ranges of Pod addresses",
+		Long: `Set spec.podCIDRs of Nodes that have none, until SIGTERM or SIGINT, as
+kube-controller-manager's node-ipam-controller does with --allocate-node-cidrs.
+
+Never run both: start kube-controller-manager with --allocate-node-cidrs=false first.
+Ranges that Nodes have already stay, whoever gave them. Several processes elect a leader
+with a Lease; another one takes over when the leader ends.`,
+		Example: `  portolan controller nodes --cluster-cidr 10.244.0.0/16
+  portolan controller nodes --cluster-cidr 10.244.0.0/16 --cluster-cidr fd00:10:244::/48`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.read(cmd)
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("cluster-cidr") {
+				c.Controller.Nodes.ClusterCIDRs = cidrs
+			}
+			return process{assemble: assembly.nodes}.run(cmd, c)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringSliceVar(
+		&cidrs, "cluster-cidr", nil, "the range `CIDR` of all Pod addresses, or one of each family, repeatable",
+	)
+	_ = cmd.RegisterFlagCompletionFunc("cluster-cidr", cobra.NoFileCompletions)
+	return cmd
+}
+
+// controllerFlags are the flags of all controllers; they override the configuration.
 type controllerFlags struct {
 	sourceFlags
-	admin        string
-	maxEndpoints int
+	admin string
 }
 
 func (f *controllerFlags) add(cmd *cobra.Command) {
@@ -60,13 +103,7 @@ func (f *controllerFlags) add(cmd *cobra.Command) {
 		&f.admin, "admin", "",
 		"serve health and metrics over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)",
 	)
-	cmd.Flags().IntVar(
-		&f.maxEndpoints, "max-endpoints-per-slice", 0,
-		"at most `N` endpoints per EndpointSlice, 1 to 1000 (default 100)",
-	)
-	for _, flag := range []string{"admin", "max-endpoints-per-slice"} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
+	_ = cmd.RegisterFlagCompletionFunc("admin", cobra.NoFileCompletions)
 }
 
 // read returns the configuration: the defaults, the file, then the flags.
@@ -74,9 +111,6 @@ func (f *controllerFlags) read(cmd *cobra.Command) (config.Config, error) {
 	c, err := f.sourceFlags.read()
 	if cmd.Flags().Changed("admin") {
 		c.Admin.Listen = f.admin
-	}
-	if cmd.Flags().Changed("max-endpoints-per-slice") {
-		c.Controller.MaxEndpointsPerSlice = f.maxEndpoints
 	}
 	return c, err
 }

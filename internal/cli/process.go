@@ -332,6 +332,21 @@ func (a assembly) slices() (*daemon.Config, error) {
 	return &daemon.Config{Parts: []daemon.Part{slices}, Source: src}, err
 }
 
+// nodes returns the process of `portolan controller nodes`.
+func (a assembly) nodes() (*daemon.Config, error) {
+	store := cluster.NewStore()
+	src, err := source.New(source.Config{
+		Settings: a.settings, Scope: source.Proxy, Version: version(), Store: store, Log: a.log, Needs: kubeapp.NodesNeeds,
+	})
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := kubeapp.NewNodes(kubeapp.NodesConfig{
+		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
+	})
+	return &daemon.Config{Parts: []daemon.Part{nodes}, Source: src}, err
+}
+
 func modelDump(src *source.Source) admin.Dump {
 	return admin.Dump{Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}
 }

@@ -31,6 +31,7 @@ import (
 	"portolan.dev/portolan/internal/kube/admission"
 	"portolan.dev/portolan/internal/kube/leader"
 	kube "portolan.dev/portolan/internal/kube/settings"
+	"portolan.dev/portolan/internal/network/podcidr"
 	"portolan.dev/portolan/internal/node/hostnet"
 	policy "portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/proxy/conntrack"
@@ -100,7 +101,7 @@ var defaults = &config.Compiled{
 		Timeout: time.Second, MaxInFlight: 32, CertificateLife: 90 * 24 * time.Hour,
 	},
 	Controller: kube.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
-		Namespace: "kube-system", Name: "portolan-slices", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		Namespace: "kube-system", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}},
 	Proxy: proxy.Compiled{
 		Table: nft.Config{Name: "portolan-proxy", Mark: 1 << 14}, Healthz: netip.MustParseAddrPort("0.0.0.0:10256"),
@@ -162,7 +163,8 @@ webhook: {listen: "127.0.0.1:8443", service: kube-system/portolan-webhook, timeo
 controller:
   maxEndpointsPerSlice: 100
   concurrentSyncs: 5
-  leaderElection: {enabled: true, namespace: kube-system, name: portolan-slices, leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}
+  leaderElection: {enabled: true, namespace: kube-system, name: "", leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}
+  nodes: {clusterCIDRs: [], maskIPv4: 24, maskIPv6: 64}
 proxy:
   nodeName: ""
   detectLocal: {mode: ClusterCIDR, clusterCIDRs: [], interface: ""}
@@ -259,6 +261,11 @@ func TestCompile(t *testing.T) {
 		}},
 		"a controller alone": {"controller: {maxEndpointsPerSlice: 1000, concurrentSyncs: 9, leaderElection: {enabled: false}}", func(c *config.Compiled) {
 			c.Controller = kube.CompiledController{MaxEndpoints: 1000, Syncs: 9}
+		}},
+		"ranges of Nodes": {"controller: {nodes: {clusterCIDRs: ['fd00::/56', 10.0.0.0/8], maskIPv4: 26, maskIPv6: 72}}", func(c *config.Compiled) {
+			c.Controller.Nodes = []podcidr.Range{
+				{Cluster: netip.MustParsePrefix("fd00::/56"), Bits: 72}, {Cluster: netip.MustParsePrefix("10.0.0.0/8"), Bits: 26},
+			}
 		}},
 		"a service proxy": {"proxy: {nodeName: node-1, detectLocal: {clusterCIDRs: [10.244.0.0/16, 'fd00::/48']}, masqueradeAll: true, masqueradeBit: 3, nodePortAddresses: [192.0.2.7/24], table: vips}", func(c *config.Compiled) {
 			c.Proxy.NodeName, c.Proxy.NodePorts = "node-1", []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -521,6 +528,11 @@ var refusals = map[string]struct{ text, want string }{
 	"a pool of shared addresses":     {"gateway: {pool: [127.0.0.1]}", ":1: gateway.pool: \"127.0.0.1\" is an address of gateway.listen, too"},
 	"a pool that is a word":          {"gateway: {poolByDefault: some}", ":1: gateway.poolByDefault: \"some\" is not true or false"},
 	"fields that may have effects":   {"gateway: {experimental: some}", ":1: gateway.experimental: \"some\" is not true or false"},
+	"Nodes of no range":              {"controller: {nodes: {clusterCIDRs: [all]}}", ":1: controller.nodes.clusterCIDRs: \"all\" is not a range of addresses, such as 10.244.0.0/16 or fd00:10:244::/48"},
+	"Nodes of too many ranges":       {"controller:\n  nodes:\n    clusterCIDRs:\n    - 10.0.0.0/8\n    - fd00::/40", ":5: controller.nodes.clusterCIDRs: fd00::/40 has more ranges of the mask /64 than 2^16"},
+	"Nodes of one family twice":      {"controller: {nodes: {clusterCIDRs: [10.0.0.0/16, 10.1.0.0/16]}}", ":1: controller.nodes.clusterCIDRs: both ranges are of one family"},
+	"a Node of the whole range":      {"controller: {nodes: {maskIPv4: 0}}", ":1: controller.nodes.maskIPv4: 0 is not between 1 and 32"},
+	"a Node of no address":           {"controller: {nodes: {maskIPv6: 129}}", ":1: controller.nodes.maskIPv6: 129 is not between 1 and 128"},
 	"Gateways of nobody":             {"gateway: {controller: ''}", ":1: gateway.controller: is empty; leave it out for portolan.dev/gateway"},
 	"Ingresses of nobody":            {"gateway: {ingress: {controller: ''}}", ":1: gateway.ingress.controller: is empty; leave it out for portolan.dev/ingress"},
 	"port 0 of Ingresses":            {"gateway: {ingress: {port: 0}}", ":1: gateway.ingress.port: 0 is not between 1 and 65535"},

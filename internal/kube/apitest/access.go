@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -81,21 +82,10 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, stored metav1.Ob
 	}
 }
 
-// patch applies a JSON patch or a merge patch to an object, or to its status alone.
+// patch applies a JSON patch, a merge patch or a strategic merge patch to an object, or to its status alone.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, q *query, stored metav1.Object, body []byte) {
 	patched, o := document(stored), newObject(q.resource)
-	var err error
-	if r.Header.Get("Content-Type") == string(types.MergePatchType) {
-		var patch map[string]any
-		if err = json.Unmarshal(body, &patch); err == nil {
-			merge(patched, patch)
-		}
-	} else {
-		var patch []Operation
-		if err = json.Unmarshal(body, &patch); err == nil {
-			err = Apply(patched, patch)
-		}
-	}
+	patched, err := applied(types.PatchType(r.Header.Get("Content-Type")), patched, body, o)
 	if q.status {
 		status := patched["status"]
 		metadata, _ := patched["metadata"].(map[string]any)
@@ -122,6 +112,27 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, q *query, stored 
 		generation++
 	}
 	s.replace(w, r, stored, o, generation)
+}
+
+// applied returns a document with a patch of a type. of is an object of the document's type.
+func applied(as types.PatchType, document map[string]any, body []byte, of metav1.Object) (map[string]any, error) {
+	if as == types.JSONPatchType {
+		var patch []Operation
+		err := json.Unmarshal(body, &patch)
+		if err == nil {
+			err = Apply(document, patch)
+		}
+		return document, err
+	}
+	var patch map[string]any
+	if err := json.Unmarshal(body, &patch); err != nil {
+		return nil, err
+	}
+	if as == types.StrategicMergePatchType {
+		return strategicpatch.StrategicMergeMapPatch(document, patch, of)
+	}
+	merge(document, patch)
+	return document, nil
 }
 
 // merge applies a merge patch (RFC 7386).

@@ -2,10 +2,7 @@ package app
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -14,14 +11,8 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/kube/api"
 	"portolan.dev/portolan/internal/kube/endpointslices"
-	"portolan.dev/portolan/internal/kube/leader"
 	kubesettings "portolan.dev/portolan/internal/kube/settings"
 )
-
-// writeTimeout limits a write request. A request that hangs delays its Service, or the
-// renewal of the Lease, by this time; by default, renewals are retried for twice as
-// long. A leader that stops does not wait for it: it cancels its writes.
-const writeTimeout = 5 * time.Second
 
 // SlicesConfig configures a Slices.
 type SlicesConfig struct {
@@ -38,9 +29,8 @@ type SlicesConfig struct {
 type Slices struct {
 	cfg        SlicesConfig
 	controller *endpointslices.Controller
-	election   *leader.Election // nil if there is no election
+	leading    *leading
 	metrics    *slicesMetrics
-	working    atomic.Bool
 }
 
 // NewSlices returns a Slices. It returns an error if the configuration is invalid or
@@ -50,48 +40,36 @@ func NewSlices(cfg SlicesConfig) (*Slices, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Settings.Manifests != "" {
-		return nil, errors.New("manifests: a controller writes to an API server; give --kubeconfig FILE")
-	}
 	s := &Slices{cfg: cfg}
-	s.metrics = newSlicesMetrics(s.working.Load)
 	return s, s.connect(&compiled.Controller)
 }
 
 // connect creates the clients, the controller and the election.
 func (s *Slices) connect(settings *kubesettings.CompiledController) error {
-	k := &s.cfg.Settings.Kubernetes
-	client := api.ClientConfig{
-		Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + s.cfg.Version,
-	}
-	reader, err := api.NewClient(client)
-	if errors.Is(err, api.ErrNoCluster) { // the text of that error mentions manifests
-		return errors.New("no cluster to write to: not running in a Pod; give --kubeconfig FILE")
-	}
+	client, err := clientConfig(&s.cfg.Settings, s.cfg.Version)
 	if err != nil {
 		return err
 	}
-	client.Timeout = writeTimeout
+	reading := client
+	reading.Timeout = 0 // of watches
+	reader, err := api.NewClient(reading)
+	if err != nil {
+		return err
+	}
 	writer, err := api.NewClient(client)
 	if err != nil {
 		return err
 	}
+	if s.leading, err = newLeading(client, settings.LeaseOf("slices"), s.cfg.Log); err != nil {
+		return err
+	}
+	s.metrics = newSlicesMetrics(s.leading.working.Load)
 	s.controller = endpointslices.NewController(endpointslices.ControllerConfig{
-		Store: s.cfg.Store, Reader: reader, Writer: writer, Namespaces: k.Namespaces,
+		Store: s.cfg.Store, Reader: reader, Writer: writer, Namespaces: s.cfg.Settings.Kubernetes.Namespaces,
 		MaxEndpoints: settings.MaxEndpoints, Syncs: settings.Syncs, Observer: s.metrics, Log: s.cfg.Log,
 	})
 	s.metrics.observe(s.controller)
-	if settings.Lease == nil {
-		return nil
-	}
-	lease := *settings.Lease
-	// Renewals have a separate client, so that they do not wait for other writes.
-	if lease.Client, err = api.NewClient(client); err != nil {
-		return err
-	}
-	lease.Log = s.cfg.Log
-	s.election, err = leader.New(lease)
-	return err
+	return nil
 }
 
 // Name returns the part's name.
@@ -121,21 +99,10 @@ func (s *Slices) Run(ctx context.Context) error {
 		writing, stop := context.WithCancel(running)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
-		if s.election == nil {
-			return s.work(writing)
-		}
-		return s.election.Run(writing, s.work)
+		return s.leading.run(writing, s.controller.Work)
 	})
 	group.Go(func() error { return s.controller.Follow(running) })
 	return ended(ctx, group.Wait())
-}
-
-// work writes slices until ctx is done.
-func (s *Slices) work(ctx context.Context) error {
-	s.working.Store(true)
-	defer s.working.Store(false)
-	s.cfg.Log.Info("working")
-	return s.controller.Work(ctx)
 }
 
 // Ready describes what is missing until this process works or could take over from the

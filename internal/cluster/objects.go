@@ -201,6 +201,9 @@ type Node struct {
 	Leaving bool
 	// Labels are nil where the source leaves them out.
 	Labels map[string]string
+	// Created is the creationTimestamp, in seconds since 1970; 0 without one. Of two Nodes that claim the same
+	// range for their Pods, the older one has it.
+	Created int64
 }
 
 // ServiceCIDR is a ServiceCIDR: ranges that cluster IPs are allocated from.
@@ -287,5 +290,5 @@ func (n *Node) equal(o *Node) bool {
 	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) &&
 		n.Zone == o.Zone && n.Ready == o.Ready && n.ControlPlane == o.ControlPlane && n.MilliCPU == o.MilliCPU &&
 		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) && n.Leaving == o.Leaving &&
-		maps.Equal(n.Labels, o.Labels)
+		n.Created == o.Created && maps.Equal(n.Labels, o.Labels)
 }

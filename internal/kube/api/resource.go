@@ -324,6 +324,7 @@ func trimNodeForProxy(n *cluster.Node) {
 	of := *n
 	*n = cluster.Node{
 		Name: of.Name, Zone: interned(of.Zone), InternalIPs: of.InternalIPs, PodCIDRs: of.PodCIDRs, Leaving: of.Leaving,
+		Created: of.Created,
 	}
 }
 

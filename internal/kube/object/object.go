@@ -156,6 +156,7 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 		Name:     n.Name,
 		Zone:     n.Labels[corev1.LabelTopologyZone],
 		MilliCPU: n.Status.Allocatable.Cpu().MilliValue(),
+		Created:  meta(&n.ObjectMeta).Created,
 	}
 	_, controlPlane := n.Labels["node-role.kubernetes.io/control-plane"]
 	_, master := n.Labels["node-role.kubernetes.io/master"]

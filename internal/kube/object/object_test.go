@@ -179,6 +179,9 @@ func TestNodeForProxies(t *testing.T) {
 			},
 			cluster.Node{Leaving: true},
 		},
+		"the time of creation says whose claims are older": {
+			func(n *corev1.Node) { n.CreationTimestamp = metav1.Unix(1700000000, 0) }, cluster.Node{Created: 1700000000},
+		},
 		"other taints do not have it leave": {
 			func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler"}} }, cluster.Node{},
 		},

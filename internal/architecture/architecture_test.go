@@ -177,6 +177,7 @@ var arrows = []arrow{
 	{"gateway/status", "support/retry", "spaces attempts, and repairs of what others write"},
 	{"kube/gatewaystatus", "gateway/status", "is its Writer: wraps its errors, and tells it the version of Gateway API"},
 	{"network/announce", "cluster", "compiles the model, and follows it"},
+	{"network/plan", "cluster", "compiles the model"},
 	{"policy", "cluster", "judges the model"},
 	{"cni", "support", "reads files that may block, and replaces them"},
 	{"policy", "cni", "answers the CNI plugin"},

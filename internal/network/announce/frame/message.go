@@ -48,7 +48,8 @@ type Message struct {
 //	magic (4) | kind (1) | version (1) | number of addresses (2) | cluster (8) | from (8) | about (8) |
 //	announced (8) | addresses (16 each)
 const (
-	magic      = 0x50_54_4c_4e
+	// Magic begins a message, after the ARP packet.
+	Magic      = 0x50_54_4c_4e
 	version    = 1
 	messageLen = 40
 )
@@ -60,7 +61,7 @@ func ParseMessage(b []byte) (m Message, from MAC, ok bool) {
 		return m, from, false
 	}
 	from, p = macOf(p[8:]), p[arpLen:]
-	if len(p) < messageLen || binary.BigEndian.Uint32(p) != magic || p[5] != version {
+	if len(p) < messageLen || binary.BigEndian.Uint32(p) != Magic || p[5] != version {
 		return m, from, false
 	}
 	m.Kind = Kind(p[4])
@@ -81,7 +82,7 @@ func ParseMessage(b []byte) (m Message, from MAC, ok bool) {
 func AppendMessage(b []byte, m *Message, to, from MAC) []byte {
 	none := arp{op: OpAgents, senderMAC: from, sender: netip.IPv4Unspecified(), target: netip.IPv4Unspecified()}
 	b = none.append(appendEther(b, to, from, etherARP))
-	b = binary.BigEndian.AppendUint32(b, magic)
+	b = binary.BigEndian.AppendUint32(b, Magic)
 	b = append(b, byte(m.Kind), version)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Addrs)))
 	b = binary.BigEndian.AppendUint64(b, m.Cluster)

@@ -1,0 +1,103 @@
+// Package announce makes the addresses of load balancers reachable on the links of a node, with no load balancer: the
+// agent answers for them, as if they were on the node's interface, and the service proxy of the node passes the packets
+// on. The addresses themselves are on no interface.
+//
+//	cluster.Store ──feed──► plan.Compiler ──► failover.Machine ──► port: ARP, Neighbor Discovery, other agents
+//	                        candidates        for each link        sockets of each link
+//
+// An address is announced on the links whose prefix contains it, or on the interfaces of a list. On each of these one
+// node answers for it, see package failover.
+package announce
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/network/announce/plan"
+)
+
+// Config configures an Announcer.
+type Config struct {
+	// Node is the name of the node.
+	Node  string
+	Store *cluster.Store
+	// Interfaces are the names of the interfaces on which all addresses are announced. If there are none, each address
+	// is announced on those whose prefix contains it.
+	Interfaces []string
+	// Ours reports whether the addresses of a Service are announced; nil is all.
+	Ours func(*cluster.Service) bool
+	// Serving reports whether the node passes packets to the Services of an address; nil is always. ServingChanged
+	// receives a token when that may have changed.
+	Serving        func(netip.Addr) bool
+	ServingChanged <-chan struct{}
+	Log            *slog.Logger
+}
+
+// Announcer announces addresses.
+type Announcer struct {
+	cfg      Config
+	network  network
+	counters counters
+}
+
+// network is the host's interfaces.
+type network interface {
+	// interfaces returns those that are up and can have addresses of a link.
+	interfaces() ([]iface, error)
+	// watch sends a token for each change, until ctx is done.
+	watch(ctx context.Context, changed chan<- struct{}) error
+	open(i iface, c *counters, received chan<- received) (port, error)
+}
+
+// New returns an Announcer. It starts nothing.
+func New(cfg Config) *Announcer {
+	if cfg.Serving == nil {
+		cfg.Serving = func(netip.Addr) bool { return true }
+	}
+	return &Announcer{cfg: cfg, network: host{}}
+}
+
+// Needs returns the kinds that addresses and candidates are compiled from.
+func (a *Announcer) Needs() []cluster.Kind { return plan.Needs() }
+
+// Run announces addresses until ctx is done. Then it hands them over to other nodes, for which it takes up to stopTime,
+// and returns nil.
+func (a *Announcer) Run(ctx context.Context) error { return newLoop(a).run(ctx) }
+
+// Stats are the figures of an Announcer.
+type Stats struct {
+	// Addresses are those of all Services, and Unlinked those of them that are on no link of the node.
+	Addresses, Unlinked int
+	// Owned are those that the node answers for, counted for each link.
+	Owned int
+	// Taken and Given are how often the node began to answer for an address, and stopped.
+	Taken, Given uint64
+	// Replies are answers to ARP requests and Neighbor Solicitations; Limited are questions without an answer, because of
+	// the limits.
+	Replies, Limited uint64
+	// Announced are frames that told all hosts of an address.
+	Announced uint64
+	// Conflicts are announcements of an address of ours by a host that is no agent of the cluster.
+	Conflicts uint64
+	// Malformed are frames that could not be read, and Unsent those that could not be sent.
+	Malformed, Unsent uint64
+}
+
+// counters are the figures while they change.
+type counters struct {
+	addresses, unlinked, owned                                              atomic.Int64
+	taken, given, replies, limited, announced, conflicts, malformed, unsent atomic.Uint64
+}
+
+// Stats returns the present figures. It is safe for concurrent use.
+func (a *Announcer) Stats() Stats {
+	c := &a.counters
+	return Stats{
+		Addresses: int(c.addresses.Load()), Unlinked: int(c.unlinked.Load()), Owned: int(c.owned.Load()),
+		Taken: c.taken.Load(), Given: c.given.Load(), Replies: c.replies.Load(), Limited: c.limited.Load(),
+		Announced: c.announced.Load(), Conflicts: c.conflicts.Load(), Malformed: c.malformed.Load(), Unsent: c.unsent.Load(),
+	}
+}

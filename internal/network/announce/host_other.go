@@ -1,0 +1,22 @@
+//go:build !linux
+
+package announce
+
+import (
+	"context"
+	"errors"
+)
+
+// host is the host's interfaces.
+type host struct{}
+
+func (host) interfaces() ([]iface, error) { return nil, nil }
+
+func (host) watch(ctx context.Context, _ chan<- struct{}) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (host) open(iface, *counters, chan<- received) (port, error) {
+	return nil, errors.New("addresses are announced on Linux only")
+}

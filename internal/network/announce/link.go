@@ -1,0 +1,81 @@
+package announce
+
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/network/announce/failover"
+	"portolan.dev/portolan/internal/network/announce/frame"
+	"portolan.dev/portolan/internal/network/announce/plan"
+)
+
+// iface is an interface of the host.
+type iface struct {
+	index    int
+	name     string
+	mac      frame.MAC
+	prefixes []netip.Prefix // sorted
+}
+
+func (i *iface) contains(a netip.Addr) bool {
+	return slices.ContainsFunc(i.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// port is the sockets of a link. Its methods do not wait.
+type port interface {
+	// own has the port answer for addresses, and disown has it stop.
+	own(addrs []netip.Addr)
+	disown(addrs []netip.Addr)
+	// announce tells all hosts on the link of an address.
+	announce(a netip.Addr)
+	send(m *frame.Message, to frame.MAC)
+	// renew lets the port answer for a while: a process that was stopped must not, before it knows what happened.
+	renew()
+	close()
+}
+
+// received is what a port received.
+type received struct {
+	index   int // of the interface
+	from    frame.MAC
+	message frame.Message
+	// conflict is an address that a stranger with the MAC from announces; if it is valid, there is no message.
+	conflict netip.Addr
+}
+
+// maxMACs is how many MACs of agents a link knows at most.
+const maxMACs = 8192
+
+// link is a link on which addresses are announced.
+type link struct {
+	iface
+	port    port
+	machine *failover.Machine
+	addrs   map[netip.Addr]struct{}
+	macs    map[plan.ID]frame.MAC // of other agents
+}
+
+// do does what the machine says.
+func (l *link) do(out failover.Output, c *counters, cluster uint64) {
+	if len(out.Own) > 0 {
+		l.port.own(out.Own)
+	}
+	for _, a := range out.Announce {
+		l.port.announce(a)
+	}
+	for i := range out.Messages {
+		m := &out.Messages[i]
+		to, known := l.macs[m.To]
+		if !known {
+			to = frame.Broadcast
+		}
+		m.Cluster = cluster
+		l.port.send(&m.Message, to)
+	}
+	if len(out.Disown) > 0 {
+		l.port.disown(out.Disown)
+	}
+	c.taken.Add(uint64(len(out.Own)))
+	c.given.Add(uint64(len(out.Disown)))
+	c.owned.Add(int64(len(out.Own) - len(out.Disown)))
+}

@@ -1,0 +1,226 @@
+package announce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/network/announce/frame"
+)
+
+// maxFrame is the longest frame that is read: a message has up to 1,106 octets.
+const maxFrame = 2048
+
+// linuxPort is three sockets for frames of a link (packet(7)), so that a flood of questions does not keep agents from
+// hearing each other, and the memberships of groups that solicitations are sent to.
+type linuxPort struct {
+	iface
+	counters                     *counters
+	received                     chan<- received
+	requests, solicits, messages *socket
+	groups                       groups
+	done                         context.Context // of the readers
+	cancel                       context.CancelFunc
+	readers                      sync.WaitGroup
+
+	mu    sync.RWMutex
+	owned map[netip.Addr]struct{}
+	until time.Time // until when it answers
+}
+
+func (host) open(i iface, c *counters, in chan<- received) (port, error) {
+	p := &linuxPort{iface: i, counters: c, received: in, owned: make(map[netip.Addr]struct{}), groups: newGroups(i.index)}
+	p.done, p.cancel = context.WithCancel(context.Background())
+	for _, s := range []struct {
+		into     **socket
+		protocol uint16
+		filter   []bpf.Instruction
+		read     func(*limiter, []byte)
+	}{
+		{&p.requests, unix.ETH_P_ARP, requestFilter(nil), p.request},
+		{&p.solicits, unix.ETH_P_IPV6, solicitFilter(nil), p.solicit},
+		{&p.messages, unix.ETH_P_ARP, messageFilter(), p.message},
+	} {
+		opened, err := openSocket(i.index, s.protocol, s.filter)
+		if err != nil {
+			p.close()
+			return nil, fmt.Errorf("open a packet socket on %s: %w", i.name, err)
+		}
+		*s.into = opened
+		p.readers.Go(func() { p.read(opened, s.read) })
+	}
+	return p, nil
+}
+
+// read reads frames until the port is closed.
+func (p *linuxPort) read(s *socket, take func(*limiter, []byte)) {
+	limit, b := newLimiter(), make([]byte, maxFrame)
+	for p.done.Err() == nil {
+		pause := limit.read(time.Now())
+		if pause == 0 {
+			n, err := s.file.Read(b)
+			if err == nil {
+				take(limit, b[:n])
+				continue
+			}
+			pause = readPause // the interface is down, or the port is closed
+		}
+		select {
+		case <-p.done.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// readPause is the pause after a read that failed.
+const readPause = 50 * time.Millisecond
+
+// answers reports whether the port answers for an address now.
+func (p *linuxPort) answers(a netip.Addr) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	_, owned := p.owned[a]
+	return owned && time.Now().Before(p.until)
+}
+
+func (p *linuxPort) request(limit *limiter, b []byte) {
+	r, ok := frame.ParseRequest(b)
+	switch {
+	case !ok:
+		p.counters.malformed.Add(1)
+	case !p.answers(r.Target) || r.SenderMAC == p.mac:
+	case !limit.allow(time.Now(), r.SenderMAC):
+		p.counters.limited.Add(1)
+	case r.Announces():
+		p.pass(received{index: p.index, from: r.SenderMAC, conflict: r.Target})
+	default:
+		p.counters.replies.Add(1)
+		p.write(p.requests, frame.AppendReply(nil, &r, p.mac))
+	}
+}
+
+func (p *linuxPort) solicit(limit *limiter, b []byte) {
+	s, ok := frame.ParseSolicitation(b)
+	switch {
+	case !ok:
+		p.counters.malformed.Add(1)
+	case !p.answers(s.Target):
+	case !limit.allow(time.Now(), s.SenderMAC):
+		p.counters.limited.Add(1)
+	default:
+		p.counters.replies.Add(1)
+		p.write(p.solicits, frame.AppendAdvertisement(nil, &s, p.mac))
+	}
+}
+
+func (p *linuxPort) message(_ *limiter, b []byte) {
+	m, from, ok := frame.ParseMessage(b)
+	if !ok {
+		p.counters.malformed.Add(1)
+		return
+	}
+	p.pass(received{index: p.index, from: from, message: m})
+}
+
+// pass passes something on, unless too much waits.
+func (p *linuxPort) pass(r received) {
+	select {
+	case p.received <- r:
+	default:
+		p.counters.limited.Add(1)
+	}
+}
+
+// write sends a frame, or drops it if the queue is full.
+func (p *linuxPort) write(s *socket, b []byte) {
+	if err := s.send(b); err != nil {
+		p.counters.unsent.Add(1)
+	}
+}
+
+func (p *linuxPort) own(addrs []netip.Addr) {
+	p.change(func() {
+		for _, a := range addrs {
+			p.owned[a] = struct{}{}
+		}
+	})
+	for _, a := range addrs {
+		if a.Is6() {
+			if err := p.groups.join(frame.SolicitedGroup(a)); err != nil {
+				p.counters.unsent.Add(1)
+			}
+		}
+	}
+}
+
+func (p *linuxPort) disown(addrs []netip.Addr) {
+	p.change(func() {
+		for _, a := range addrs {
+			delete(p.owned, a)
+		}
+	})
+	for _, a := range addrs {
+		if a.Is6() {
+			p.groups.leave(frame.SolicitedGroup(a))
+		}
+	}
+}
+
+// change changes the addresses, and has the sockets accept questions about these only.
+func (p *linuxPort) change(how func()) {
+	p.mu.Lock()
+	how()
+	var four, six []netip.Addr
+	for a := range p.owned {
+		if a.Is4() {
+			four = append(four, a)
+		} else {
+			six = append(six, a)
+		}
+	}
+	p.mu.Unlock()
+	slices.SortFunc(four, netip.Addr.Compare)
+	slices.SortFunc(six, netip.Addr.Compare)
+	if err := errors.Join(p.requests.filter(requestFilter(four)), p.solicits.filter(solicitFilter(six))); err != nil {
+		p.counters.unsent.Add(1)
+	}
+}
+
+func (p *linuxPort) announce(a netip.Addr) {
+	frames := [][]byte{frame.Advertisement(a, p.mac)}
+	if a.Is4() {
+		frames = frame.Announcements(a, p.mac)
+	}
+	for _, b := range frames {
+		p.counters.announced.Add(1)
+		p.write(p.messages, b)
+	}
+}
+
+func (p *linuxPort) send(m *frame.Message, to frame.MAC) {
+	p.write(p.messages, frame.AppendMessage(nil, m, to, p.mac))
+}
+
+func (p *linuxPort) renew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = time.Now().Add(pausedTime)
+}
+
+func (p *linuxPort) close() {
+	p.cancel()
+	for _, s := range []*socket{p.requests, p.solicits, p.messages} {
+		if s != nil {
+			s.file.Close()
+		}
+	}
+	p.readers.Wait()
+	p.groups.close()
+}

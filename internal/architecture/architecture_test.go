@@ -283,6 +283,8 @@ var libraries = []arrow{
 	{"internal/kube/source", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/kube/apitest", "k8s.io/", "API types, and selectors"},
 	{"internal/node/hostnet", "github.com/vishvananda/netlink", "devices and their addresses"},
+	{"internal/network/link", "github.com/vishvananda/netlink", "the links of Pods"},
+	{"internal/network/link", "golang.org/x/sys", "namespaces, and names of numbers"},
 	{"internal/cni/bridge", "github.com/vishvananda/netlink", "devices that routes lead to"},
 	{"internal/policy/cni/device", "github.com/vishvananda/netlink", "devices, and those that routes lead to"},
 	{"internal/cni/conflist", "github.com/fsnotify/fsnotify", "watches directories"},

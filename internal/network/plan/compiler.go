@@ -21,9 +21,9 @@ type Compiler struct {
 	own    *own // nil if the own Node is missing
 	peers  map[string]*peer
 	local  route.Local
-	// needs6 counts the peers with needs6, and tunnelled sums up theirs.
-	needs6    int
-	tunnelled [2]int
+	// needs6 counts the peers with needs6, and tunneled sums up theirs.
+	needs6   int
+	tunneled [2]int
 
 	pods, cluster *cover
 	services      []netip.Prefix
@@ -219,8 +219,8 @@ func (c *Compiler) count(p *peer, sign int) {
 	if p.needs6 {
 		c.needs6 += sign
 	}
-	for f, n := range p.tunnelled {
-		c.tunnelled[f] += sign * n
+	for f, n := range p.tunneled {
+		c.tunneled[f] += sign * n
 	}
 }
 

@@ -84,12 +84,12 @@ func (c *Compiler) compileLocal() (l route.Local) {
 			}
 		}
 	}
-	for _, p := range c.own.ranges {
-		if c.tunnelled[family(p.Addr())] > 0 {
+	l.Pods = slices.SortedFunc(slices.Values(c.own.ranges), netip.Prefix.Compare)
+	for _, p := range l.Pods {
+		if c.tunneled[family(p.Addr())] > 0 {
 			l.Rules = append(l.Rules, p)
 		}
 	}
-	slices.SortFunc(l.Rules, netip.Prefix.Compare)
 	return l
 }
 

@@ -12,8 +12,8 @@ type peer struct {
 	verdicts []Verdict
 	// needs6: a tunnel between both nodes has outer packets of IPv6.
 	needs6 bool
-	// tunnelled counts the routes to the node's addresses through the tunnel, by family.
-	tunnelled [2]int
+	// tunneled counts the routes to the node's addresses through the tunnel, by family.
+	tunneled [2]int
 }
 
 // compilePeer compiles another Node.
@@ -115,8 +115,8 @@ func (c *Compiler) compileRange(p *peer, r netip.Prefix, addrs []netip.Addr, t t
 	through := route.Route{To: r, Via: via, Device: t.device, OnLink: true, Source: source}
 	p.Routes = append(p.Routes, through)
 	p.addTunnel(t, via)
-	if addr.IsValid() && p.tunnelled[family(addr)] == 0 {
-		p.tunnelled[family(addr)]++
+	if addr.IsValid() && p.tunneled[family(addr)] == 0 {
+		p.tunneled[family(addr)]++
 		through.To, through.Table = netip.PrefixFrom(addr, addr.BitLen()), route.Table
 		p.Routes = append(p.Routes, through)
 	}

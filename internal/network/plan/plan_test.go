@@ -27,7 +27,7 @@ func TestPeers(t *testing.T) {
 	far := node2("198.51.100.2", "2001:db8:1::2")
 	mac, via := route.MACOf("node-2"), route.MACOf("node-2").LinkLocal()
 	const direct = "10.244.2.0/24 via 192.0.2.2 dev eth0 src 192.0.2.1\nfd02::/64 via 2001:db8::2 dev eth0 src 2001:db8::1\n"
-	tunnelled := fmt.Sprintf(`10.244.2.0/24 via 198.51.100.2 dev portolan-vxlan onlink src 192.0.2.1
+	tunneled := fmt.Sprintf(`10.244.2.0/24 via 198.51.100.2 dev portolan-vxlan onlink src 192.0.2.1
 198.51.100.2/32 via 198.51.100.2 dev portolan-vxlan onlink src 192.0.2.1 table 80
 fd02::/64 via %[2]s dev portolan-vxlan onlink src 2001:db8::1
 2001:db8:1::2/128 via %[2]s dev portolan-vxlan onlink src 2001:db8::1 table 80
@@ -42,7 +42,7 @@ rules 10.244.1.0/24 fd01::/64
 		want   string
 	}{
 		"a node on the same link is reached directly": {nil, near, direct},
-		"one elsewhere by a tunnel":                   {nil, far, tunnelled},
+		"one elsewhere by a tunnel":                   {nil, far, tunneled},
 		"each family by its own way": {nil, node2("192.0.2.2", "2001:db8:1::2"), fmt.Sprintf(`10.244.2.0/24 via 192.0.2.2 dev eth0 src 192.0.2.1
 fd02::/64 via %[2]s dev portolan-vxlan onlink src 2001:db8::1
 2001:db8:1::2/128 via %[2]s dev portolan-vxlan onlink src 2001:db8::1 table 80

@@ -79,6 +79,8 @@ type Local struct {
 	MTU int
 	// Sources are the own addresses for packets to Pods, one of a family at most.
 	Sources []netip.Addr
+	// Pods are the ranges of own Pods, sorted.
+	Pods []netip.Prefix
 	// Rules are the ranges of own Pods whose packets look for nodes in Table.
 	Rules []netip.Prefix
 }
@@ -96,7 +98,7 @@ func (l *Local) Source(of netip.Addr) netip.Addr {
 // Equal reports whether both are the same.
 func (l *Local) Equal(o *Local) bool {
 	return l.MTU == o.MTU && slices.Equal(l.Devices, o.Devices) && slices.Equal(l.Sources, o.Sources) &&
-		slices.Equal(l.Rules, o.Rules)
+		slices.Equal(l.Pods, o.Pods) && slices.Equal(l.Rules, o.Rules)
 }
 
 // Route is a route to Pods of another node, or to its address.

@@ -1,0 +1,85 @@
+package route
+
+import (
+	"fmt"
+	"slices"
+)
+
+// step changes one object of a device.
+type step struct {
+	device string
+	// request makes the request, given the device's index.
+	request func(device int) request
+}
+
+// difference is what leads from what the kernel has to what it should have, in the order in which it is executed:
+// what a route needs comes before it.
+type difference struct{ forward, neighbor, route, gone []step }
+
+// fateOf returns what becomes of an object that was and shall be something; ok is false if nothing changes.
+func fateOf[V comparable](was, is V) (f fate, ok bool) {
+	var none V
+	switch {
+	case was == is:
+		return 0, false
+	case is == none:
+		return remove, true
+	case was == none:
+		return create, true
+	}
+	return replace, true
+}
+
+// routes adds the change of a route.
+func (d *difference) routes(was, is Route) {
+	switch f, ok := fateOf(was, is); {
+	case !ok:
+	case f == remove:
+		d.removeRoute(was, 0)
+	default:
+		d.route = append(d.route, step{is.Device, func(i int) request { return routeRequest(is, i, 0, f) }})
+	}
+}
+
+// removeRoute adds the removal of a route; one of priority 0 has the kernel's.
+func (d *difference) removeRoute(r Route, priority int) {
+	d.gone = append(d.gone, step{r.Device, func(i int) request { return routeRequest(r, i, priority, remove) }})
+}
+
+func (d *difference) neighbors(was, is Neighbor) {
+	switch f, ok := fateOf(was, is); {
+	case !ok:
+	case f == remove:
+		d.gone = append(d.gone, step{was.Device, func(i int) request { return neighborRequest(was, i, remove) }})
+	default: // the kernel may have learned it
+		d.neighbor = append(d.neighbor, step{is.Device, func(i int) request { return neighborRequest(is, i, replace) }})
+	}
+}
+
+func (d *difference) forwards(was, is Forward) {
+	switch f, ok := fateOf(was, is); {
+	case !ok:
+	case f == remove:
+		d.gone = append(d.gone, step{was.Device, func(i int) request { return forwardRequest(was, i, remove) }})
+	default:
+		d.forward = append(d.forward, step{is.Device, func(i int) request { return forwardRequest(is, i, replace) }})
+	}
+}
+
+// execute executes the steps, in the order of the fields.
+func (r *Router) execute(d *difference) error {
+	var all []request
+	for _, s := range slices.Concat(d.forward, d.neighbor, d.route) {
+		index, ok := r.links[s.device]
+		if !ok {
+			return fmt.Errorf("device %s: there is none, or it is down", s.device)
+		}
+		all = append(all, s.request(index))
+	}
+	for _, s := range d.gone {
+		if index, ok := r.links[s.device]; ok { // else it went with the device
+			all = append(all, s.request(index))
+		}
+	}
+	return r.socket.execute(all)
+}

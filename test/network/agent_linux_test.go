@@ -1,0 +1,238 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/network/plan"
+	"portolan.dev/portolan/internal/network/route"
+)
+
+// asAgent is the environment variable with the settings of a process that is an agent.
+const asAgent = "PORTOLAN_TEST_NETWORK_AGENT"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(asAgent); text != "" {
+		if err := runAgent(text); err != nil {
+			fmt.Fprintln(os.Stderr, "agent:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// command changes what the agent knows of the cluster.
+type command struct {
+	Put    []*cluster.Node
+	Delete []string
+}
+
+// answer says what became of a command.
+type answer struct {
+	Err string
+	// Took is the time from the change of the model until the kernel has it.
+	Took time.Duration
+	// Local is what the own node has.
+	Local route.Local
+}
+
+// agent is what runs in the process of an agent: the compiler and those who program the kernel.
+type agent struct {
+	store    *cluster.Store
+	compiler *plan.Compiler
+	router   *route.Router
+	synced   bool
+}
+
+func runAgent(settings string) error {
+	var cfg plan.Config
+	if err := json.Unmarshal([]byte(settings), &cfg); err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	router, err := route.New(route.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		return err
+	}
+	defer router.Close()
+	a := &agent{store: cluster.NewStore(), compiler: plan.NewCompiler(cfg), router: router}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
+		if err := router.Run(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "watching:", err)
+		}
+	})
+	defer cancel()
+	commands := make(chan command)
+	go func() {
+		defer close(commands)
+		in := json.NewDecoder(bufio.NewReader(os.Stdin))
+		for {
+			var c command
+			if err := in.Decode(&c); err != nil {
+				return
+			}
+			commands <- c
+		}
+	}()
+	return a.serve(ctx, commands)
+}
+
+func (a *agent) serve(ctx context.Context, commands <-chan command) error {
+	out := json.NewEncoder(os.Stdout)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case c, ok := <-commands:
+			if !ok {
+				return nil
+			}
+			begin := time.Now()
+			err := a.change(c)
+			reply := answer{Took: time.Since(begin), Local: a.compiler.State().Routes.Local}
+			if err != nil {
+				reply.Err = err.Error()
+			}
+			if err := out.Encode(reply); err != nil {
+				return err
+			}
+		case <-a.router.HostChanged():
+			if err := a.hostChanged(); err != nil {
+				fmt.Fprintln(os.Stderr, "the host changed:", err)
+			}
+		}
+	}
+}
+
+// change changes the model, and has the kernel follow.
+func (a *agent) change(c command) error {
+	var names []string
+	a.store.Update(func(tx *cluster.Tx) {
+		for _, n := range c.Put {
+			tx.Put(n)
+			names = append(names, n.Name)
+		}
+		for _, name := range c.Delete {
+			tx.Delete(cluster.KindNode, cluster.Key{Name: name})
+			names = append(names, name)
+		}
+	})
+	if !a.synced {
+		return a.syncAll()
+	}
+	var changes *plan.Changes
+	a.store.View(func(v *cluster.View) { changes = a.compiler.Apply(v, values(names)) })
+	return a.router.Apply(&changes.Routes)
+}
+
+func values(names []string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, n := range names {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+func (a *agent) syncAll() error {
+	host, err := a.router.Host()
+	if err != nil {
+		return err
+	}
+	var s *plan.State
+	a.store.View(func(v *cluster.View) { s = a.compiler.All(v, host) })
+	a.synced = true
+	return a.router.Sync(&s.Routes)
+}
+
+func (a *agent) hostChanged() error {
+	if !a.synced {
+		return nil
+	}
+	host, err := a.router.Host()
+	if err != nil {
+		return err
+	}
+	return a.router.Apply(&a.compiler.SetHost(host).Routes)
+}
+
+// process is an agent as the test sees it.
+type process struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	enc   *json.Encoder
+	dec   *json.Decoder
+	ended chan struct{}
+}
+
+// start starts the agent of a node.
+func (n *node) start(t *testing.T) {
+	t.Helper()
+	text, err := json.Marshal(n.config)
+	must(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asAgent+"="+string(text))
+	cmd.Stderr = n.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	p := &process{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out), ended: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		defer close(p.ended)
+		err := n.ns.Do(func() error {
+			runtime.LockOSThread() // the agent is killed when the thread that started it ends
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			started <- nil
+			return cmd.Wait()
+		})
+		if cmd.Process == nil {
+			started <- err
+		}
+	}()
+	must(t, <-started)
+	n.process = p
+}
+
+// kill kills the agent of a node.
+func (n *node) kill() {
+	if n.process != nil {
+		_ = n.process.cmd.Process.Kill()
+		<-n.process.ended
+		n.process = nil
+	}
+}
+
+// tell has the agent change its model.
+func (n *node) tell(t *testing.T, c command) answer {
+	t.Helper()
+	must(t, n.process.enc.Encode(c))
+	var a answer
+	must(t, n.process.dec.Decode(&a))
+	if a.Err != "" {
+		t.Fatalf("%s: %s", n.name, a.Err)
+	}
+	return a
+}

@@ -311,6 +311,7 @@ var libraries = []arrow{
 	{"internal/network/announce", "github.com/vishvananda/netlink", "tells of changes of interfaces"},
 	{"internal/network/announce", "golang.org/x/net/bpf", "the filters of sockets"},
 	{"internal/network/announce", "golang.org/x/sys", "packet sockets, and memberships of groups"},
+	{"internal/network/announce/bgp", "golang.org/x/sys", "signatures of connections"},
 	{"internal/policy/droplog", "github.com/mdlayher/netlink", "the socket of the kernel's log of packets"},
 	{"internal/policy/droplog", "golang.org/x/sys", "names of numbers"},
 	{"internal/gateway/app", "github.com/prometheus/client_golang", "collects metrics"},

@@ -3,10 +3,11 @@
 // on. The addresses themselves are on no interface.
 //
 //	cluster.Store ──feed──► plan.Compiler ──► failover.Machine ──► port: ARP, Neighbor Discovery, other agents
-//	                        candidates        for each link        sockets of each link
+//	                        candidates   │    for each link        sockets of each link
+//	                                     └──► bgp.Speaker: routers
 //
 // An address is announced on the links whose prefix contains it, or on the interfaces of a list. On each of these one
-// node answers for it, see package failover.
+// node answers for it, see package failover. Routers are told of all addresses that the node serves.
 package announce
 
 import (
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/network/announce/bgp"
 	"portolan.dev/portolan/internal/network/announce/plan"
 )
 
@@ -33,7 +35,9 @@ type Config struct {
 	// receives a token when that may have changed.
 	Serving        func(netip.Addr) bool
 	ServingChanged <-chan struct{}
-	Log            *slog.Logger
+	// BGP is the routers that are told of all addresses that the node serves; nil is none.
+	BGP *bgp.Config
+	Log *slog.Logger
 }
 
 // Announcer announces addresses.
@@ -41,6 +45,7 @@ type Announcer struct {
 	cfg      Config
 	network  network
 	counters counters
+	speaker  *bgp.Speaker // nil without Config.BGP
 }
 
 // network is the host's interfaces.
@@ -57,7 +62,11 @@ func New(cfg Config) *Announcer {
 	if cfg.Serving == nil {
 		cfg.Serving = func(netip.Addr) bool { return true }
 	}
-	return &Announcer{cfg: cfg, network: host{}}
+	a := &Announcer{cfg: cfg, network: host{}}
+	if cfg.BGP != nil {
+		a.speaker = bgp.New(*cfg.BGP)
+	}
+	return a
 }
 
 // Needs returns the kinds that addresses and candidates are compiled from.
@@ -84,6 +93,8 @@ type Stats struct {
 	Conflicts uint64
 	// Malformed are frames that could not be read, and Unsent those that could not be sent.
 	Malformed, Unsent uint64
+	// Routers are the peers of BGP.
+	Routers []bgp.PeerStats
 }
 
 // counters are the figures while they change.
@@ -95,9 +106,13 @@ type counters struct {
 // Stats returns the present figures. It is safe for concurrent use.
 func (a *Announcer) Stats() Stats {
 	c := &a.counters
-	return Stats{
+	s := Stats{
 		Addresses: int(c.addresses.Load()), Unlinked: int(c.unlinked.Load()), Owned: int(c.owned.Load()),
 		Taken: c.taken.Load(), Given: c.given.Load(), Replies: c.replies.Load(), Limited: c.limited.Load(),
 		Announced: c.announced.Load(), Conflicts: c.conflicts.Load(), Malformed: c.malformed.Load(), Unsent: c.unsent.Load(),
 	}
+	if a.speaker != nil {
+		s.Routers = a.speaker.Stats()
+	}
+	return s
 }

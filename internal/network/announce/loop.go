@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/network/announce/bgp"
 	"portolan.dev/portolan/internal/network/announce/failover"
 	"portolan.dev/portolan/internal/network/announce/frame"
 	"portolan.dev/portolan/internal/network/announce/plan"
@@ -39,7 +40,8 @@ const (
 type loop struct {
 	*Announcer
 	self     plan.ID
-	cluster  uint64 // see frame.Message.Cluster
+	cluster  uint64        // see frame.Message.Cluster
+	node     *cluster.Node // nil before it is known
 	compiler *plan.Compiler
 	plan     map[netip.Addr]plan.Address
 	ifaces   []iface
@@ -71,6 +73,9 @@ func (l *loop) run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
+	if l.speaker != nil {
+		watching.Go(func() { _ = l.speaker.Run(ctx) }) // its error is nil
+	}
 	watching.Go(func() { watched <- l.network.watch(running, changed) })
 	defer l.closeAll()
 	l.lookAtInterfaces()
@@ -93,6 +98,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.follow(feed.Pending())
 		case <-l.cfg.ServingChanged:
 			l.putAll()
+			l.tellRouters()
 		case <-changed:
 			l.lookAtInterfaces()
 		case <-l.again:
@@ -150,10 +156,14 @@ func (l *loop) owned() (n int) {
 // follow compiles what changed of the cluster.
 func (l *loop) follow(changed cluster.Changes) {
 	var changes plan.Changes
+	node := l.node
 	l.cfg.Store.View(func(v *cluster.View) {
 		if v.Loaded(l.Needs()...) {
 			changes = l.compiler.Apply(v, changed)
 			l.cluster = clusterNumber(v)
+			if n := v.Node(l.cfg.Node); n != nil {
+				l.node = n
+			}
 		}
 	})
 	for _, a := range changes.Delete {
@@ -166,7 +176,26 @@ func (l *loop) follow(changed cluster.Changes) {
 		l.plan[a] = is
 		l.place(a)
 	}
-	l.count()
+	if len(changes.Put)+len(changes.Delete) > 0 {
+		l.count()
+	} else if l.node == node {
+		return
+	}
+	l.tellRouters()
+}
+
+// tellRouters has routers be told of the addresses that the node serves.
+func (l *loop) tellRouters() {
+	if l.speaker == nil || l.node == nil {
+		return
+	}
+	state := bgp.State{NextHops: l.node.InternalIPs, Labels: l.node.Labels}
+	for a, is := range l.plan {
+		if is.Mine && l.cfg.Serving(a) {
+			state.Addrs = append(state.Addrs, a)
+		}
+	}
+	l.speaker.Update(state)
 }
 
 // clusterNumber returns a number of the cluster: a hash of the UID of its first Service, which never changes. It is 0

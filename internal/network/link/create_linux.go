@@ -25,6 +25,9 @@ func Create(cfg Config, pod Pod) error {
 	if err := pod.validate(); err != nil {
 		return err
 	}
+	if pod.wants6() && cfg.MTU != 0 && cfg.MTU < minMTU6 {
+		return fmt.Errorf("the Pod has an IPv6 address, for which the MTU is at least %d, not %d", minMTU6, cfg.MTU)
+	}
 	ns, err := openNamespace(pod.NetNS)
 	if err != nil {
 		return err
@@ -85,8 +88,21 @@ func prepareHost(h *netlink.Handle, host *netlink.Veth, pod *Pod) error {
 	if err := h.LinkSetAlias(host, alias); err != nil {
 		return fmt.Errorf("alias of device %s: %w", host.Name, err)
 	}
-	if err := prepare6(h, host, pod); err != nil {
+	present, err := refuseRouters(h, host)
+	if err != nil {
 		return err
+	}
+	if pod.wants6() {
+		disabled := !present
+		if present {
+			disabled, err = isDisabled6(host)
+		}
+		if err != nil {
+			return err
+		}
+		if disabled {
+			return fmt.Errorf("device %s: %w (sysctl net.ipv6.conf.default.disable_ipv6 of the node)", host.Name, ErrNoIPv6)
+		}
 	}
 	for _, addr := range pod.Addresses {
 		if err := h.NeighSet(neighbor(host.Index, addr, PodMAC(pod.Addresses))); err != nil {
@@ -108,7 +124,7 @@ func preparePod(ns *os.File, pod *Pod) error {
 		if err != nil {
 			return fmt.Errorf("device %s: %w", pod.Interface, err)
 		}
-		if err := prepare6(h, own, pod); err != nil {
+		if _, err := refuse6(h, own); err != nil {
 			return err
 		}
 		lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: loopback}}
@@ -123,24 +139,21 @@ func preparePod(ns *os.File, pod *Pod) error {
 	return nil
 }
 
-// addAddresses adds the Pod's addresses and gateways to its end. A device with an IPv6 address has a link-local
-// one, too (RFC 4291, section 2.1). There is nobody else on the link who could have an address, and nothing to
-// detect (RFC 4862, section 5.4).
+// addAddresses adds the Pod's addresses and gateways to its end. There is nobody else on the link who could have an
+// address, and nothing to detect (RFC 4862, section 5.4).
 func addAddresses(h *netlink.Handle, own netlink.Link, pod *Pod) error {
-	nets := make([]netip.Prefix, 0, len(pod.Addresses)+1)
-	for _, addr := range pod.Addresses {
-		nets = append(nets, netip.PrefixFrom(addr, addr.BitLen()))
-	}
-	if pod.wants6() {
-		nets = append(nets, netip.PrefixFrom(linkLocal(PodMAC(pod.Addresses)), 64))
-	}
-	for _, n := range nets {
-		addr := &netlink.Addr{IPNet: ipNet(n)}
-		if n.Addr().Is6() {
+	for _, a := range pod.Addresses {
+		addr := &netlink.Addr{IPNet: single(a)}
+		if a.Is6() {
 			addr.Flags = unix.IFA_F_NODAD
 		}
-		if err := h.AddrAdd(own, addr); err != nil {
-			return fmt.Errorf("address %s of device %s: %w", n, pod.Interface, err)
+		err := h.AddrAdd(own, addr)
+		if a.Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
+			return fmt.Errorf("device %s: %w (sysctl net.ipv6.conf.%s.disable_ipv6): %w",
+				pod.Interface, ErrNoIPv6, pod.Interface, err)
+		}
+		if err != nil {
+			return fmt.Errorf("address %s of device %s: %w", addr.IPNet, pod.Interface, err)
 		}
 	}
 	for _, gateway := range pod.gateways() {
@@ -169,8 +182,7 @@ func neighbor(index int, addr netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac}
 }
 
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+// single returns the network that has an address only.
+func single(addr netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
 }
-
-func single(addr netip.Addr) *net.IPNet { return ipNet(netip.PrefixFrom(addr, addr.BitLen())) }

@@ -39,8 +39,7 @@ func limit(h *netlink.Handle, host *netlink.Veth, pod *Pod) error {
 	if err := h.LinkAdd(ifb); err != nil {
 		return fmt.Errorf("make device %s, which limits what the Pod sends: %w", ifb.Name, err)
 	}
-	none := Pod{Alias: pod.Alias}
-	if err := prepare6(h, ifb, &none); err != nil {
+	if _, err := refuseRouters(h, ifb); err != nil {
 		return err
 	}
 	if err := shape(h, ifb, pod.Egress); err != nil {

@@ -8,7 +8,8 @@
 //	  default via fe80::1      ◄───── fd00::7 dev ptl… src NODE
 //
 // The MAC addresses follow from rules, and each end has the other's as permanent neighbors: no ARP request
-// (RFC 826) and no neighbor solicitation (RFC 4861) is ever sent. The gateways are on no device.
+// (RFC 826) and no neighbor solicitation (RFC 4861) is ever sent. The gateways are on no device. Neither end has a
+// link-local address of IPv6 (RFC 4291, section 2.1, asks for one): with one the kernel would look for routers.
 //
 // Create makes the pair with both ends down, so that no packet passes before the caller has its policies in the
 // kernel; Up sets the ends up, and adds the routes, which the kernel takes only then.
@@ -119,12 +120,8 @@ func PodMAC(addrs []netip.Addr) net.HardwareAddr {
 	return append(net.HardwareAddr{0x0a, 0x58}, octets[len(octets)-4:]...)
 }
 
-// linkLocal returns the link-local address of a MAC address (RFC 4291, appendix A).
-func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
-	})
-}
+// minMTU6 is the smallest MTU with which a device has IPv6 (RFC 8200, section 5).
+const minMTU6 = 1280
 
 func (p *Pod) validate() error {
 	if host, ok := hostOf(p.Host); !ok || host != p.Host {

@@ -72,9 +72,15 @@ func TestPackets(t *testing.T) {
 			t.Errorf("%s: %d of %d packets are ARP or neighbor discovery, want none of some", name, discovery, all)
 		}
 	}
-	must(t, nsA.Do(func() error { // a request is sent a second after a device is up
-		if value, err := os.ReadFile("/proc/sys/net/ipv6/conf/eth0/accept_ra"); err != nil || string(value) != "0\n" {
-			t.Errorf("the Pod's accept_ra is %q, %v", value, err)
+	if value, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + a.Host + "/accept_ra"); err != nil || string(value) != "0\n" {
+		t.Errorf("accept_ra of the host's end is %q, %v", value, err)
+	}
+	must(t, nsA.Do(func() error { // with a link-local one the kernel looks for routers, a second later
+		device, err := netlink.LinkByName("eth0")
+		must(t, err)
+		addrs, err := netlink.AddrList(device, netlink.FAMILY_ALL)
+		if must(t, err); len(addrs) != 2 {
+			t.Errorf("the Pod's end has the addresses %v, want one of each family", addrs)
 		}
 		return nil
 	}))
@@ -151,18 +157,20 @@ func TestCreateErrors(t *testing.T) {
 		is     error
 		text   string
 	}{
-		"the namespace is gone":  {func(_ *namespace.Network, p *link.Pod) { p.NetNS = "/run/netns/none" }, fs.ErrNotExist, "/run/netns/none"},
-		"a file":                 {func(_ *namespace.Network, p *link.Pod) { p.NetNS = file }, nil, file + " is no network namespace"},
-		"another namespace":      {func(_ *namespace.Network, p *link.Pod) { p.NetNS = "/proc/self/ns/mnt" }, nil, "is no network namespace"},
-		"the name is taken":      {func(ns *namespace.Network, _ *link.Pod) { ip(t, ns, "link add eth0 type ifb") }, link.ErrInterfaceExists, "eth0"},
-		"IPv6 is disabled":       {func(ns *namespace.Network, _ *link.Pod) { sysctl(t, ns, "net/ipv6/conf/default/disable_ipv6", "1") }, link.ErrNoIPv6, "eth0"},
-		"no address":             {func(_ *namespace.Network, p *link.Pod) { p.Addresses = nil }, nil, "no address"},
-		"the host's end of none": {func(_ *namespace.Network, p *link.Pod) { p.Host = "uplink" }, nil, `"uplink"`},
-		"an address twice":       {func(_ *namespace.Network, p *link.Pod) { p.Addresses = append(p.Addresses, p.Addresses[0]) }, unix.EEXIST, "10.0.0.1"},
+		"the namespace is gone":   {func(_ *namespace.Network, p *link.Pod) { p.NetNS = "/run/netns/none" }, fs.ErrNotExist, "/run/netns/none"},
+		"a file":                  {func(_ *namespace.Network, p *link.Pod) { p.NetNS = file }, nil, file + " is no network namespace"},
+		"another namespace":       {func(_ *namespace.Network, p *link.Pod) { p.NetNS = "/proc/self/ns/mnt" }, nil, "is no network namespace"},
+		"the name is taken":       {func(ns *namespace.Network, _ *link.Pod) { ip(t, ns, "link add eth0 type ifb") }, link.ErrInterfaceExists, "eth0"},
+		"IPv6 is disabled":        {func(ns *namespace.Network, _ *link.Pod) { sysctl(t, ns, "net/ipv6/conf/default/disable_ipv6", "1") }, link.ErrNoIPv6, "eth0"},
+		"IPv6 is off on the node": {func(*namespace.Network, *link.Pod) { sysctl(t, nil, "net/ipv6/conf/default/disable_ipv6", "1") }, link.ErrNoIPv6, "of the node"},
+		"no address":              {func(_ *namespace.Network, p *link.Pod) { p.Addresses = nil }, nil, "no address"},
+		"the host's end of none":  {func(_ *namespace.Network, p *link.Pod) { p.Host = "uplink" }, nil, `"uplink"`},
+		"an address twice":        {func(_ *namespace.Network, p *link.Pod) { p.Addresses = append(p.Addresses, p.Addresses[0]) }, unix.EEXIST, "10.0.0.1"},
 	} {
 		ns, pod := newPod(t, 1)
 		test.change(ns, &pod)
 		err := link.Create(config, pod)
+		sysctl(t, nil, "net/ipv6/conf/default/disable_ipv6", "0")
 		if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: Create = %v, want %v with %q", claim, err, test.is, test.text)
 		}
@@ -171,6 +179,11 @@ func TestCreateErrors(t *testing.T) {
 		}
 	}
 	ns, pod := newPod(t, 1)
+	small := config
+	small.MTU = 1200
+	if err := link.Create(small, pod); err == nil || !strings.Contains(err.Error(), "1200") {
+		t.Errorf("Create with an MTU that is too small for IPv6 = %v", err)
+	}
 	sysctl(t, ns, "net/ipv6/conf/default/disable_ipv6", "1")
 	pod.Addresses = pod.Addresses[:1]
 	must(t, link.Create(config, pod))

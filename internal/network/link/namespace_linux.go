@@ -49,52 +49,35 @@ func inNamespace(ns *os.File, f func() error) error {
 	return err
 }
 
-// Values of disable_ipv6, and the absence of IPv6, of a device.
-type ipv6 int
-
-const (
-	ipv6Absent ipv6 = iota // the kernel has none
-	ipv6Disabled
-	ipv6Enabled
-)
-
-// ipv6Of returns whether a device of the thread's namespace has IPv6.
-func ipv6Of(device string) (ipv6, error) {
-	value, err := os.ReadFile(sysctl6(device, "disable_ipv6"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return ipv6Absent, nil
-	case err != nil:
-		return ipv6Absent, err
-	case strings.TrimSpace(string(value)) == "0":
-		return ipv6Enabled, nil
+// refuse6 leaves a device without IPv6 addresses of the kernel's making. It reports whether the device has IPv6.
+func refuse6(h *netlink.Handle, device netlink.Link) (present bool, err error) {
+	err = h.LinkSetIP6AddrGenMode(device, noAddresses)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return false, nil
 	}
-	return ipv6Disabled, nil
-}
-
-// ignoreRouters has a device of the thread's namespace neither ask for routers nor believe one.
-func ignoreRouters(device string) error {
-	return os.WriteFile(sysctl6(device, "accept_ra"), []byte("0"), 0)
-}
-
-func sysctl6(device, name string) string { return "/proc/sys/net/ipv6/conf/" + device + "/" + name }
-
-// prepare6 leaves a device of the thread's namespace without addresses of its own making, if it has IPv6, which it
-// must where the Pod has such an address.
-func prepare6(h *netlink.Handle, device netlink.Link, pod *Pod) error {
-	name := device.Attrs().Name
-	state, err := ipv6Of(name)
 	if err != nil {
-		return fmt.Errorf("IPv6 of device %s: %w", name, err)
+		return false, fmt.Errorf("IPv6 addresses of device %s: %w", device.Attrs().Name, err)
 	}
-	if state != ipv6Enabled && pod.wants6() {
-		return fmt.Errorf("device %s: %w (sysctl net.ipv6.conf.%s.disable_ipv6)", name, ErrNoIPv6, name)
+	return true, nil
+}
+
+// refuseRouters has the host's end, or another device of a Pod on the host, without addresses of its own, and
+// believe no router: a Pod that claims to be one would get what the node sends (CVE-2020-10749).
+func refuseRouters(h *netlink.Handle, device netlink.Link) (present bool, err error) {
+	if present, err = refuse6(h, device); !present {
+		return false, err
 	}
-	if state == ipv6Absent {
-		return nil
-	}
-	if err := h.LinkSetIP6AddrGenMode(device, noAddresses); err != nil {
-		return fmt.Errorf("IPv6 addresses of device %s: %w", name, err)
-	}
-	return ignoreRouters(name)
+	return true, os.WriteFile(sysctl6(device, "accept_ra"), []byte("0"), 0)
+}
+
+// isDisabled6 reports whether a device of the host that has IPv6 does not use it.
+func isDisabled6(device netlink.Link) (bool, error) {
+	value, err := os.ReadFile(sysctl6(device, "disable_ipv6"))
+	return strings.TrimSpace(string(value)) != "0", err
+}
+
+// sysctl6 returns the path of a sysctl of a device. Those of Pods' namespaces are not touched: the kernel compares a
+// path below /proc/sys/net with that of each namespace for which it was looked up.
+func sysctl6(device netlink.Link, name string) string {
+	return "/proc/sys/net/ipv6/conf/" + device.Attrs().Name + "/" + name
 }

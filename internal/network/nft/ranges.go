@@ -1,5 +1,3 @@
-// Package nft programs which packets of the node's Pods get an address of the node as source, and the ports of the
-// node that lead to Pods, into a table of nftables.
 package nft
 
 import "net/netip"

@@ -1,0 +1,74 @@
+// Package nft programs which packets of the node's Pods get an address of the node as source, and the ports of the
+// node that lead to Pods (hostPort of core/v1 ContainerPort), into a table of nftables:
+//
+//	table inet portolan-network {
+//		chain guard {  # prerouting, before connection tracking
+//			iifname != "lo" ip daddr 127.0.0.0/8 drop
+//			iifname != "lo" ip saddr 127.0.0.0/8 drop
+//		}
+//		chain prerouting { … jump host-ports }  # nat, after Services; chain output is the same
+//		chain host-ports {
+//			dnat ip to ip daddr . meta l4proto . th dport map @host-addresses4
+//			fib daddr type local dnat ip to meta l4proto . th dport map @host-ports4
+//		}
+//		chain postrouting {  # nat, after Services
+//			ct status dnat ip saddr . ip daddr @hairpin4 masquerade
+//			ct status dnat ip saddr 127.0.0.0/8 masquerade
+//			ip saddr @pods4 ip daddr != @cluster4 … masquerade fully-random
+//		}
+//	}
+//
+// Its chains for NAT come one after those of Services at the same hooks (priorities -100 and 100), and the kernel
+// translates a connection once. So a Service has a port that a Pod wants as hostPort, too: the API server has
+// promised a node port on every node, and hostPorts are the business of one. In postrouting, the proxy first drops
+// what no proxy gave an endpoint.
+//
+// A process of the node reaches a hostPort at 127.0.0.1, too, if route_localnet is 1 on the node's end of the Pod's
+// link (Linux, Documentation/networking/ip-sysctl.rst): answers come from there with a source that is 127.0.0.1
+// after translation. Since the kernel would then take packets to 127.0.0.0/8 from the Pod, chain guard drops all
+// that come from outside, on every device. There is nothing like it for ::1, whose ports are not translated.
+//
+// One process owns the table, which stays when the process ends (NFT_TABLE_F_OWNER and _PERSIST, Linux 6.9);
+// older kernels have a table that others can change, and Watch tells when they do.
+package nft
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"portolan.dev/portolan/internal/support/nfnetlink"
+)
+
+// DefaultName is the name of the table.
+const DefaultName = "portolan-network"
+
+// Config configures a Table.
+type Config struct {
+	// Name is the name of the table; empty is DefaultName.
+	Name string
+	// KeepSource: Pods keep their address also to destinations outside of the cluster.
+	KeepSource bool
+
+	plain bool // without the owner flag, as on an older kernel
+}
+
+func (c Config) withDefaults() Config {
+	c.Name = cmp.Or(c.Name, DefaultName)
+	return c
+}
+
+// Errors of a Table.
+var (
+	// ErrOwned is wrapped if another process has the table.
+	ErrOwned = errors.New("another process programs the table")
+	// ErrNotSynced is wrapped before the first Sync, and after an error.
+	ErrNotSynced = errors.New("Sync must be called first")
+)
+
+// Notice is what Watch reports. Sync repairs the table.
+type Notice = nfnetlink.Notice
+
+func tableError(name string, err error) error {
+	return fmt.Errorf("nftables table inet %s: %w", name, err)
+}

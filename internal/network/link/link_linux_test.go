@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -232,16 +233,23 @@ func TestDelete(t *testing.T) {
 		return
 	}
 	newNode(t)
-	for claim, end := range map[string]func(ns *namespace.Network, pod link.Pod){
-		"nothing before":        func(*namespace.Network, link.Pod) {},
-		"the namespace ended":   func(ns *namespace.Network, pod link.Pod) { must(t, ns.Close()); wait(t, gone(pod.Host)) },
-		"the Pod's end removed": func(ns *namespace.Network, _ link.Pod) { ip(t, ns, "link del eth0") },
+	for claim, end := range map[string]func(pod link.Pod, endProcess func()){
+		"nothing before": func(link.Pod, func()) {},
+		"the namespace ended": func(pod link.Pod, endProcess func()) {
+			endProcess()
+			wait(t, gone(pod.Host))
+		},
+		"the Pod's end removed": func(pod link.Pod, _ func()) {
+			must(t, namespace.Do(pod.NetNS, func() error { return namespace.IP("link del eth0") }))
+		},
 	} {
-		ns, pod := newPod(t, 1)
+		_, pod := newPod(t, 1)
+		var endProcess func()
+		pod.NetNS, endProcess = processNamespace(t)
 		pod.Egress.Rate = 1e6
 		must(t, link.Create(config, pod))
 		must(t, link.Up(config, pod))
-		end(ns, pod)
+		end(pod, endProcess)
 		if all, err := link.List(); err != nil || !slices.Equal(all, []string{pod.Host}) {
 			t.Errorf("%s: List = %v, %v", claim, all, err)
 		}
@@ -258,6 +266,23 @@ func TestDelete(t *testing.T) {
 	if err := link.Delete("uplink"); err == nil {
 		t.Error("Delete(uplink) = nil")
 	}
+}
+
+// processNamespace returns the path of a network namespace that ends with a process, and what ends that. A namespace
+// that this process makes can be that of its first thread, which the runtime of Go never ends.
+func processNamespace(t *testing.T) (path string, end func()) {
+	t.Helper()
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	input, err := cmd.StdinPipe() // its end, as that of this process, ends the other one
+	must(t, err)
+	must(t, cmd.Start())
+	end = sync.OnceFunc(func() {
+		must(t, input.Close())
+		must(t, cmd.Wait())
+	})
+	t.Cleanup(end)
+	return fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid), end
 }
 
 // gone reports whether a device is gone.

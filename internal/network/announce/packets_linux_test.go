@@ -1,12 +1,12 @@
 package announce
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,8 +17,17 @@ import (
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
-// kills is how many nodes TestNodeDies has die.
-var kills = flag.Int("kills", 4, "how many nodes die; docs/announce.md has the figures of 50")
+// kills returns how many nodes TestNodeDies has die: as many as the environment variable PORTOLAN_KILLS says, or a few.
+func kills(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("PORTOLAN_KILLS")
+	if text == "" {
+		return 4
+	}
+	n, err := strconv.Atoi(text)
+	must(t, err)
+	return n
+}
 
 // bound is how long a change may take on a machine under load. What it takes is logged.
 const bound = 5 * time.Second
@@ -31,7 +40,7 @@ func TestNodeDies(t *testing.T) {
 	w := newWorld(t)
 	w.untilSettled(t)
 	var took []time.Duration
-	for round := range *kills {
+	for round := range kills(t) {
 		i := round % len(vips)
 		ranked := w.ranked(vips[i])
 		first, next := ranked[0], ranked[1]
@@ -87,7 +96,7 @@ func TestHandsOver(t *testing.T) {
 		},
 	} {
 		var took []time.Duration
-		for round := range 2 * *kills {
+		for round := range 2 * kills(t) {
 			i := round % len(vips)
 			ranked := w.ranked(vips[i])
 			way.leave(ranked[0])

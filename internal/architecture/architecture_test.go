@@ -165,6 +165,7 @@ var arrows = []arrow{
 	{"gateway/app", "ops/metrics", "metrics of its part"},
 	{"gateway/app", "support", "binds ports, accounts connections, spaces attempts"},
 
+	{"network/pool", "cluster", "assigns addresses to Services of the model"},
 	{"network/podcidr", "cluster", "divides ranges among the Nodes of the model"},
 
 	{"node/hostnet", "support/nfnetlink", "the number of the last transaction"},

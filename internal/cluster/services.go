@@ -19,9 +19,14 @@ type ServiceSpec struct {
 	// ExternalLocal: externalTrafficPolicy is Local; InternalLocal: so is
 	// internalTrafficPolicy.
 	ExternalLocal, InternalLocal bool
+	// Deleting: it has a deletionTimestamp.
+	Deleting bool
 	// HealthCheckNodePort is the port on which load balancers probe whether a node
 	// has endpoints; 0 for none.
 	HealthCheckNodePort uint16
+	// AffinitySeconds is for how long a client's connections go to the same endpoint, with
+	// sessionAffinity ClientIP; 0 without.
+	AffinitySeconds int32
 	// AppProtocols are one for each of the Service's Ports, nil where there is
 	// none; nil when there are none at all.
 	AppProtocols []*string
@@ -30,8 +35,6 @@ type ServiceSpec struct {
 	// TopologyMode is the value of the annotation
 	// service.kubernetes.io/topology-mode, or of its deprecated predecessor.
 	TopologyMode string
-	// Deleting: it has a deletionTimestamp.
-	Deleting bool
 	// ExternalIPs are the field of that name.
 	ExternalIPs []netip.Addr
 	// Ingress are the addresses that its load balancer has. Invalid addresses and names
@@ -40,14 +43,35 @@ type ServiceSpec struct {
 	// SourceRanges are loadBalancerSourceRanges, without those that are invalid. None is no
 	// limit.
 	SourceRanges []netip.Prefix
-	// AffinitySeconds is for how long a client's connections go to the same endpoint, with
-	// sessionAffinity ClientIP; 0 without.
-	AffinitySeconds int32
 	// EndpointChoice is the value of the annotation AnnotationEndpointChoice; empty without it.
 	EndpointChoice string
 	// SlowStart is the value of the annotation AnnotationSlowStart; empty without it.
 	SlowStart string
+	// LoadBalancer is what it asks of an implementation of load balancers; nil if it is not of that
+	// type, or asks for nothing.
+	LoadBalancer *LoadBalancerSpec
 }
+
+// LoadBalancerSpec is what a Service of type LoadBalancer asks for.
+type LoadBalancerSpec struct {
+	// Class is loadBalancerClass.
+	Class string
+	// IP is loadBalancerIP. Addresses, Pool and SharingKey are the annotations
+	// AnnotationLoadBalancerIPs, AnnotationPool and AnnotationSharingKey. They are as they are
+	// written, and empty without.
+	IP, Addresses, Pool, SharingKey string
+}
+
+// AnnotationLoadBalancerIPs are the addresses that a Service of type LoadBalancer requests, at most
+// one of each family, separated by commas.
+const AnnotationLoadBalancerIPs = "portolan.dev/load-balancer-ips"
+
+// AnnotationPool is the pool that a Service of type LoadBalancer requests its addresses from.
+const AnnotationPool = "portolan.dev/pool"
+
+// AnnotationSharingKey has Services of type LoadBalancer share an address: those with the same value
+// may, if their ports differ.
+const AnnotationSharingKey = "portolan.dev/sharing-key"
 
 // AnnotationEndpointChoice is how a service proxy chooses endpoints of a Service: one of the
 // values of the key proxy.endpointChoice, which holds for Services without it.

@@ -95,6 +95,8 @@ const (
 	// ForPolicy is ForProxy, and what a node's policies need of Pods, Namespaces, Nodes and the Services
 	// of DNS.
 	ForPolicy
+	// ForLoadBalancer is what a controller of load balancers needs of Services and Namespaces.
+	ForLoadBalancer
 	// All is all that the model has fields for.
 	All
 )

@@ -32,6 +32,8 @@ func (c *Config) kept() map[string]fields {
 		return keptForPolicy()
 	case ForGateway:
 		return keptForGateway()
+	case ForLoadBalancer:
+		return keptForLoadBalancer()
 	}
 	// name, namespace, resourceVersion, annotations
 	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
@@ -186,6 +188,32 @@ func keptForGateway() map[string]fields {
 	kept[cluster.KindSecret.String()] = fields{1: meta, 2: whole, 3: whole}    // data, type
 	kept[cluster.KindConfigMap.String()] = fields{1: meta, 2: whole, 3: whole} // data, binaryData
 	return kept
+}
+
+// keptForLoadBalancer returns the fields that a controller of load balancers needs.
+func keptForLoadBalancer() map[string]fields {
+	// name, namespace, resourceVersion, creationTimestamp, deletionTimestamp, labels, annotations
+	meta := fields{1: whole, 3: whole, 6: whole, 8: whole, 9: whole, 11: whole, 12: whole}
+	return map[string]fields{
+		cluster.KindNamespace.String(): {1: meta},
+		cluster.KindService.String(): {
+			1: meta,
+			2: { // spec
+				1:  {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+				2:  whole,                          // selector
+				3:  whole,                          // clusterIP
+				4:  whole,                          // type
+				8:  whole,                          // loadBalancerIP
+				10: whole,                          // externalName
+				11: whole,                          // externalTrafficPolicy
+				17: whole,                          // ipFamilyPolicy
+				18: whole,                          // clusterIPs
+				19: whole,                          // ipFamilies
+				21: whole,                          // loadBalancerClass
+			},
+			3: {1: whole}, // status: loadBalancer
+		},
+	}
 }
 
 // cut removes from a message, in place, the fields that are not kept. Nil fields

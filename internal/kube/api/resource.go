@@ -157,6 +157,8 @@ func (r *resource) convert(o runtime.Object, cfg *Config) item {
 		trimForNode(it.model, cfg)
 	case cfg.Detail == ForGateway:
 		trimForGateway(it.model, cfg)
+	case cfg.Detail == ForLoadBalancer:
+		trimForLoadBalancer(it.model, cfg)
 	case r.trim != nil:
 		r.trim(it.model, cfg)
 	}
@@ -273,6 +275,31 @@ func trimServiceForGateway(s *cluster.Service) {
 	}
 	internPorts(s.Ports)
 	if reflect.DeepEqual(spec, plainSpec) {
+		s.Spec = plainSpec
+	}
+}
+
+// trimForLoadBalancer drops what load balancers' addresses do not depend on: nearly all of Services of other types.
+func trimForLoadBalancer(model cluster.Object, cfg *Config) {
+	s, ok := model.(*cluster.Service)
+	if !ok {
+		trimForNode(model, cfg)
+		return
+	}
+	was := s.Spec
+	spec := &cluster.ServiceSpec{Type: cluster.ServiceType(interned(string(was.Type))), Ingress: was.Ingress}
+	made := cluster.Service{Key: cluster.Key{Namespace: interned(s.Namespace), Name: s.Name}, Spec: spec}
+	if was.Type == cluster.LoadBalancer {
+		spec.Labels, spec.Families, spec.FamilyPolicy = internLabels(was.Labels), was.Families, was.FamilyPolicy
+		spec.ExternalLocal, spec.LoadBalancer = was.ExternalLocal, was.LoadBalancer
+		made.Created, made.ClusterIPs, made.Ports = s.Created, s.ClusterIPs, s.Ports
+		made.Selector = internLabels(s.Selector)
+		if s.External != nil && len(s.External.Targets) > 0 { // names that somebody else wrote into the status
+			made.External = &cluster.External{Targets: s.External.Targets}
+		}
+		internPorts(made.Ports)
+	}
+	if *s = made; reflect.DeepEqual(spec, plainSpec) {
 		s.Spec = plainSpec
 	}
 }

@@ -96,6 +96,7 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		SourceRanges:   sourceRanges(s.Spec.LoadBalancerSourceRanges),
 		EndpointChoice: s.Annotations[cluster.AnnotationEndpointChoice],
 		SlowStart:      s.Annotations[cluster.AnnotationSlowStart],
+		LoadBalancer:   loadBalancer(s),
 	}
 	for _, text := range s.Spec.ExternalIPs {
 		if addr, bad := address(text); len(bad) == 0 {
@@ -122,6 +123,23 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		spec.TrafficDistribution = *s.Spec.TrafficDistribution
 	}
 	return spec
+}
+
+// loadBalancer returns what a Service of type LoadBalancer asks for; nil if it is of another type, or asks
+// for nothing.
+func loadBalancer(s *corev1.Service) *cluster.LoadBalancerSpec {
+	asked := cluster.LoadBalancerSpec{
+		IP:        s.Spec.LoadBalancerIP,
+		Addresses: s.Annotations[cluster.AnnotationLoadBalancerIPs],
+		Pool:      s.Annotations[cluster.AnnotationPool], SharingKey: s.Annotations[cluster.AnnotationSharingKey],
+	}
+	if s.Spec.LoadBalancerClass != nil {
+		asked.Class = *s.Spec.LoadBalancerClass
+	}
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || asked == (cluster.LoadBalancerSpec{}) {
+		return nil
+	}
+	return &asked
 }
 
 // affinitySeconds returns the timeout, or the API server's default.

@@ -142,6 +142,15 @@ func TestServiceSpec(t *testing.T) {
 		"external addresses, without those that are none": {func(s *corev1.Service) {
 			s.Spec.ExternalIPs = []string{"203.0.113.1", "lb.example", "2001:db8::1", "010.0.0.1"}
 		}, cluster.ServiceSpec{Type: cluster.ClusterIP, ExternalIPs: addrs("203.0.113.1", "2001:db8::1")}},
+		"what is asked of a load balancer": {func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.LoadBalancerIP = corev1.ServiceTypeLoadBalancer, new("portolan.dev/lb"), "192.0.2.1"
+			s.Annotations = map[string]string{"portolan.dev/load-balancer-ips": "192.0.2.2", "portolan.dev/pool": "p", "portolan.dev/sharing-key": "k"}
+		}, cluster.ServiceSpec{Type: cluster.LoadBalancer, LoadBalancer: &cluster.LoadBalancerSpec{
+			Class: "portolan.dev/lb", IP: "192.0.2.1", Addresses: "192.0.2.2", Pool: "p", SharingKey: "k",
+		}}},
+		"nothing is asked of a load balancer by other types": {func(s *corev1.Service) {
+			s.Annotations = map[string]string{"portolan.dev/pool": "p"}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP}},
 		"addresses of a load balancer, without names": {func(s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{

@@ -56,6 +56,8 @@ const (
 	Gateway
 	// Policy is Proxy, and the part that a node's policies need.
 	Policy
+	// LoadBalancer is the part that the controller of load balancers needs.
+	LoadBalancer
 )
 
 // Config configures a Source.
@@ -317,6 +319,8 @@ func (s *Source) detail() api.Detail {
 		return api.ForGateway
 	case s.cfg.Scope == Slices:
 		return api.ForSlices
+	case s.cfg.Scope == LoadBalancer:
+		return api.ForLoadBalancer
 	case s.cfg.Settings.DNS.EndpointPodNames:
 		return api.ForPodNames
 	}

@@ -46,6 +46,31 @@ func init() {
 			wantPodCIDRs(t, "clusterCIDRs: ['fd00::/48', 10.0.0.0/8]", "fd00::/64", "10.0.0.0/24")
 		},
 		"controller.nodes.maskIPv4": func(t *testing.T) { wantPodCIDRs(t, "clusterCIDRs: [10.0.0.0/8], maskIPv4: 20", "10.0.0.0/20") },
+		"controller.loadBalancer.class": func(t *testing.T) {
+			wantAddress(t, "class: example.com/lb, pools: [{name: a, ranges: [192.0.2.0/28], automatic: true}]", "192.0.2.0", func(s *corev1.Service) {
+				s.Spec.LoadBalancerClass = new("example.com/lb")
+			})
+		},
+		"controller.loadBalancer.withoutClass": func(t *testing.T) {
+			wantAddress(t, "withoutClass: true, pools: [{name: a, ranges: [192.0.2.0/28], automatic: true}]", "192.0.2.0", func(s *corev1.Service) {
+				s.Spec.LoadBalancerClass = nil
+			})
+		},
+		"controller.loadBalancer.pools.name": func(t *testing.T) {
+			wantAddress(t, "pools: [{name: a, ranges: [192.0.2.0/28]}, {name: b, ranges: [192.0.2.16/28]}]", "192.0.2.16", func(s *corev1.Service) {
+				s.Annotations = map[string]string{"portolan.dev/pool": "b"}
+			})
+		},
+		"controller.loadBalancer.pools.ranges":   effectOfPools("ranges: [192.0.2.9-192.0.2.10], automatic: true", "192.0.2.9"),
+		"controller.loadBalancer.pools.reserved": effectOfPools("ranges: [192.0.2.0/28], reserved: [192.0.2.0/30], automatic: true", "192.0.2.4"),
+		"controller.loadBalancer.pools.namespaces": effectOfPools(
+			"ranges: [192.0.2.0/28], namespaces: [bank], automatic: true}, {name: b, ranges: [192.0.2.16/28], automatic: true", "192.0.2.16"),
+		"controller.loadBalancer.pools.namespaceSelector": effectOfPools(
+			"ranges: [192.0.2.0/28], namespaceSelector: team=a, automatic: true}, {name: b, ranges: [192.0.2.16/28], automatic: true", "192.0.2.16"),
+		"controller.loadBalancer.pools.serviceSelector": effectOfPools(
+			"ranges: [192.0.2.0/28], serviceSelector: edge=yes, automatic: true}, {name: b, ranges: [192.0.2.16/28], automatic: true", "192.0.2.16"),
+		"controller.loadBalancer.pools.automatic": effectOfPools(
+			"ranges: [192.0.2.0/28]}, {name: b, ranges: [192.0.2.16/28], automatic: true", "192.0.2.16"),
 		"controller.nodes.maskIPv6": func(t *testing.T) { wantPodCIDRs(t, "clusterCIDRs: ['fd00::/56'], maskIPv6: 72", "fd00::/72") },
 	})
 }
@@ -270,6 +295,56 @@ func wantPodCIDRs(t *testing.T, setting string, want ...string) *process {
 		t.Error("no Lease kube-system/portolan-nodes")
 	}
 	return p
+}
+
+// effectOfPools returns a test of the address that a Service gets with a pool.
+func effectOfPools(pool, want string) func(*testing.T) {
+	return func(t *testing.T) { wantAddress(t, "pools: [{name: a, "+pool+"}]", want, func(*corev1.Service) {}) }
+}
+
+// wantAddress checks the address that a Service gets with settings of the key controller.loadBalancer.
+func wantAddress(t *testing.T, setting, want string, change func(*corev1.Service)) *process {
+	t.Helper()
+	a := newSlicesAPI(t)
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new("portolan.dev/lb"), ClusterIP: "10.0.0.2",
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Port: 80}},
+		},
+	}
+	change(s)
+	a.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, s)
+	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\ncontroller: {loadBalancer: {%s}}", a.Kubeconfig(t), setting))
+	a.p = follow(t, exec.Command("portolan", "controller", "loadbalancer", "--config", file))
+	a.p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	a.p.poll(patience, func() error {
+		var is corev1.Service
+		a.Get("shop", "edge", &is)
+		if i := is.Status.LoadBalancer.Ingress; len(i) != 1 || i[0].IP != want || i[0].IPMode == nil || *i[0].IPMode != corev1.LoadBalancerIPModeVIP {
+			return fmt.Errorf("status %v, want %s with ipMode VIP", i, want)
+		}
+		return nil
+	})
+	if a.lease("kube-system", "portolan-loadbalancer") == nil {
+		t.Error("no Lease kube-system/portolan-loadbalancer")
+	}
+	return a.p
+}
+
+// TestLoadBalancerControllerMetrics checks that the controller exports the metrics in operate.md.
+func TestLoadBalancerControllerMetrics(t *testing.T) {
+	t.Parallel()
+	p := wantAddress(t, "pools: [{name: a, ranges: [192.0.2.0/30], reserved: [192.0.2.0], automatic: true}]", "192.0.2.1", func(*corev1.Service) {})
+	for _, line := range []string{
+		"portolan_controller_leader 1", `portolan_load_balancer_addresses{pool="a",state="assigned"} 1`, `portolan_load_balancer_addresses{pool="a",state="free"} 2`,
+		`portolan_load_balancer_addresses{pool="a",state="reserved"} 1`, "portolan_load_balancer_services_lacking 0",
+		`portolan_load_balancer_writes_total{result="written"} 1`,
+	} {
+		p.awaitAdmin("/metrics", http.StatusOK, "\n"+line)
+	}
+	_, page := p.admin("/metrics")
+	wantDocumented(t, "portolan_load_balancer_", page)
 }
 
 // TestNodesControllerMetrics checks that the controller exports the metrics in operate.md.

@@ -10,12 +10,12 @@ func newController() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Run a controller of a cluster",
-		Long: `Run a controller that most clusters already have in kube-controller-manager. Only
-one of the two may run; the help of each command says how.`,
+		Long: `Run a controller of a cluster. Most clusters already have slices and nodes in
+kube-controller-manager. Only one of the two may run; the help of each command says how.`,
 		Example: `  portolan controller slices
   portolan controller nodes --cluster-cidr 10.244.0.0/16`,
 	}
-	cmd.AddCommand(newSlices(), newNodes())
+	cmd.AddCommand(newSlices(), newNodes(), newLoadBalancer())
 	group(cmd)
 	return cmd
 }
@@ -88,6 +88,32 @@ with a Lease; another one takes over when the leader ends.`,
 		&cidrs, "cluster-cidr", nil, "the range `CIDR` of all Pod addresses, or one of each family, repeatable",
 	)
 	_ = cmd.RegisterFlagCompletionFunc("cluster-cidr", cobra.NoFileCompletions)
+	return cmd
+}
+
+func newLoadBalancer() *cobra.Command {
+	var flags controllerFlags
+	cmd := &cobra.Command{
+		Use:   "loadbalancer",
+		Short: "Give Services of type LoadBalancer addresses",
+		Long: `Give Services of type LoadBalancer addresses of pools, which the key
+controller.loadBalancer.pools of the configuration file has, until SIGTERM or SIGINT.
+
+The addresses are in the statuses of the Services; what makes them reach the cluster is
+another program. Several processes elect a leader with a Lease; another one takes over
+when the leader ends.`,
+		Example:           `  portolan controller loadbalancer --config pools.yaml`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.read(cmd)
+			if err != nil {
+				return err
+			}
+			return process{assemble: assembly.loadBalancer}.run(cmd, c)
+		},
+	}
+	flags.add(cmd)
 	return cmd
 }
 

@@ -347,6 +347,22 @@ func (a assembly) nodes() (*daemon.Config, error) {
 	return &daemon.Config{Parts: []daemon.Part{nodes}, Source: src}, err
 }
 
+// loadBalancer returns the process of `portolan controller loadbalancer`.
+func (a assembly) loadBalancer() (*daemon.Config, error) {
+	store := cluster.NewStore()
+	src, err := source.New(source.Config{
+		Settings: a.settings, Scope: source.LoadBalancer, Version: version(), Store: store, Log: a.log,
+		Needs: kubeapp.LoadBalancerNeeds,
+	})
+	if err != nil {
+		return nil, err
+	}
+	balancer, err := kubeapp.NewLoadBalancer(kubeapp.LoadBalancerConfig{
+		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
+	})
+	return &daemon.Config{Parts: []daemon.Part{balancer}, Source: src}, err
+}
+
 func modelDump(src *source.Source) admin.Dump {
 	return admin.Dump{Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}
 }

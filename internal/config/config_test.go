@@ -32,6 +32,7 @@ import (
 	"portolan.dev/portolan/internal/kube/leader"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/network/podcidr"
+	"portolan.dev/portolan/internal/network/pool"
 	"portolan.dev/portolan/internal/node/hostnet"
 	policy "portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/proxy/conntrack"
@@ -102,7 +103,7 @@ var defaults = &config.Compiled{
 	},
 	Controller: kube.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
 		Namespace: "kube-system", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-	}},
+	}, LoadBalancer: pool.Config{Class: "portolan.dev/lb"}},
 	Proxy: proxy.Compiled{
 		Table: nft.Config{Name: "portolan-proxy", Mark: 1 << 14}, Healthz: netip.MustParseAddrPort("0.0.0.0:10256"),
 		HealthLimit: time.Minute, Conntrack: conntrack.DefaultSettings(),
@@ -165,6 +166,7 @@ controller:
   concurrentSyncs: 5
   leaderElection: {enabled: true, namespace: kube-system, name: "", leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}
   nodes: {clusterCIDRs: [], maskIPv4: 24, maskIPv6: 64}
+  loadBalancer: {class: portolan.dev/lb, withoutClass: false, pools: []}
 proxy:
   nodeName: ""
   detectLocal: {mode: ClusterCIDR, clusterCIDRs: [], interface: ""}
@@ -260,7 +262,17 @@ func TestCompile(t *testing.T) {
 			c.DNS.CookieSecrets = []respond.CookieSecret{{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55}}
 		}},
 		"a controller alone": {"controller: {maxEndpointsPerSlice: 1000, concurrentSyncs: 9, leaderElection: {enabled: false}}", func(c *config.Compiled) {
-			c.Controller = kube.CompiledController{MaxEndpoints: 1000, Syncs: 9}
+			c.Controller = kube.CompiledController{MaxEndpoints: 1000, Syncs: 9, LoadBalancer: c.Controller.LoadBalancer}
+		}},
+		"pools of addresses": {"controller: {loadBalancer: {class: '', withoutClass: true, pools: [{name: a, ranges: [192.0.2.0/31, '2001:db8::1'], reserved: [192.0.2.1], namespaces: [shop], namespaceSelector: team=a, serviceSelector: '!inner', automatic: true}]}}", func(c *config.Compiled) {
+			at := netip.MustParseAddr
+			c.Controller.LoadBalancer = pool.Config{WithoutClass: true, Pools: []pool.Pool{{
+				Name: "a", Ranges: []pool.Range{{First: at("192.0.2.0"), Last: at("192.0.2.1")}, {First: at("2001:db8::1"), Last: at("2001:db8::1")}},
+				Reserved: []pool.Range{{First: at("192.0.2.1"), Last: at("192.0.2.1")}}, Namespaces: []string{"shop"},
+				NamespaceSelector: &cluster.Selector{Requirements: []cluster.Requirement{{Label: "team", Operator: cluster.In, Values: []string{"a"}}}},
+				ServiceSelector:   &cluster.Selector{Requirements: []cluster.Requirement{{Label: "inner", Operator: cluster.DoesNotExist, Values: []string{}}}},
+				Automatic:         true,
+			}}}
 		}},
 		"ranges of Nodes": {"controller: {nodes: {clusterCIDRs: ['fd00::/56', 10.0.0.0/8], maskIPv4: 26, maskIPv6: 72}}", func(c *config.Compiled) {
 			c.Controller.Nodes = []podcidr.Range{
@@ -528,6 +540,16 @@ var refusals = map[string]struct{ text, want string }{
 	"a pool of shared addresses":     {"gateway: {pool: [127.0.0.1]}", ":1: gateway.pool: \"127.0.0.1\" is an address of gateway.listen, too"},
 	"a pool that is a word":          {"gateway: {poolByDefault: some}", ":1: gateway.poolByDefault: \"some\" is not true or false"},
 	"fields that may have effects":   {"gateway: {experimental: some}", ":1: gateway.experimental: \"some\" is not true or false"},
+	"a pool without a name":          {"controller: {loadBalancer: {pools: [{ranges: [192.0.2.0/28]}]}}", ":1: controller.loadBalancer.pools.name: is empty"},
+	"a pool of a nameless Namespace": {"controller: {loadBalancer: {pools: [{name: a, ranges: [192.0.2.0/28], namespaces: ['']}]}}", ":1: controller.loadBalancer.pools.namespaces: one is empty"},
+	"two pools of one range":         {"controller: {loadBalancer: {pools: [{name: a, ranges: [192.0.2.0/28]}, {name: b, ranges: [192.0.2.1]}]}}", ":1: controller.loadBalancer.pools: ranges 192.0.2.0-192.0.2.15 and 192.0.2.1-192.0.2.1 overlap"},
+	"a pool that is automatic some":  {"controller: {loadBalancer: {pools: [{name: a, automatic: some}]}}", ":1: controller.loadBalancer.pools.automatic: \"some\" is not true or false"},
+	"Services without some class":    {"controller: {loadBalancer: {withoutClass: some}}", ":1: controller.loadBalancer.withoutClass: \"some\" is not true or false"},
+	"a pool of no range":             {"controller:\n  loadBalancer:\n    pools:\n    - name: a\n      ranges: [192.0.2.0/28]\n    - name: b\n      ranges: [all]", ":7: controller.loadBalancer.pools.ranges: \"all\" is not a range, such as 192.0.2.0/28, 192.0.2.40-192.0.2.60 or 192.0.2.1"},
+	"a reserved name":                {"controller: {loadBalancer: {pools: [{name: a, ranges: [192.0.2.0/28], reserved: [b]}]}}", ":1: controller.loadBalancer.pools.reserved: \"b\" is not a range, such as 192.0.2.0/28, 192.0.2.40-192.0.2.60 or 192.0.2.1"},
+	"a pool of odd Namespaces":       {"controller: {loadBalancer: {pools: [{name: a, ranges: [192.0.2.0/28], namespaceSelector: 'a>1'}]}}", ":1: controller.loadBalancer.pools.namespaceSelector: \"a>1\" has the operator gt, which label selectors of Kubernetes objects do not have"},
+	"a pool of odd Services":         {"controller: {loadBalancer: {pools: [{name: a, ranges: [192.0.2.0/28], serviceSelector: '=='}]}}", ":1: controller.loadBalancer.pools.serviceSelector: \"==\" is not a label selector: found '==', expected: !, identifier, or 'end of string'"},
+	"addresses for nobody":           {"controller: {loadBalancer: {class: ''}}", ":1: controller.loadBalancer.class: is empty, and withoutClass is false: no Service would get an address"},
 	"Nodes of no range":              {"controller: {nodes: {clusterCIDRs: [all]}}", ":1: controller.nodes.clusterCIDRs: \"all\" is not a range of addresses, such as 10.244.0.0/16 or fd00:10:244::/48"},
 	"Nodes of too many ranges":       {"controller:\n  nodes:\n    clusterCIDRs:\n    - 10.0.0.0/8\n    - fd00::/40", ":5: controller.nodes.clusterCIDRs: fd00::/40 has more ranges of the mask /64 than 2^16"},
 	"Nodes of one family twice":      {"controller: {nodes: {clusterCIDRs: [10.0.0.0/16, 10.1.0.0/16]}}", ":1: controller.nodes.clusterCIDRs: both ranges are of one family"},

@@ -6,6 +6,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,9 +28,11 @@ import (
 	"portolan.dev/portolan/internal/kube/object"
 )
 
-// Event is a problem of an object.
+// Event is a problem of an object, or what happened to it.
 type Event struct {
 	Object cluster.Ref
+	// Type is Warning, which it is if it is empty, or Normal.
+	Type string
 	// Node is where the problem is; empty if it is everywhere.
 	Node string
 	// Reason and Action are words in UpperCamelCase: why the Event exists, and what failed.
@@ -62,7 +65,7 @@ func New(controller string, client api.ClientConfig) *Writer {
 	}
 }
 
-// Warn writes an Event of type Warning. It needs the rights to create Events and to list
+// Warn writes an Event. It needs the rights to create Events and to list
 // objects of the kind: kubectl describe shows an Event with the object's UID only.
 func (w *Writer) Warn(ctx context.Context, e Event) error {
 	err := w.write(ctx, &e)
@@ -102,7 +105,7 @@ func (w *Writer) event(e *Event, of types.UID, now time.Time) *eventsv1.Event {
 		TypeMeta:            metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
 		ObjectMeta:          metav1.ObjectMeta{Namespace: e.namespace(), Name: w.name(e, of, now)},
 		EventTime:           metav1.NewMicroTime(now),
-		Type:                corev1.EventTypeWarning,
+		Type:                cmp.Or(e.Type, corev1.EventTypeWarning),
 		ReportingController: w.controller,
 		ReportingInstance:   w.instance(e),
 		Reason:              e.Reason,

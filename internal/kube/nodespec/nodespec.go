@@ -135,7 +135,14 @@ func (c *Controller) begin(ctx context.Context, feed *cluster.Feed) error {
 		}
 	}
 	feed.Pending()
-	given, err := c.list(ctx)
+	var given []podcidr.Assignment
+	list := func() (err error) {
+		given, err = c.list(ctx)
+		return err
+	}
+	err := retry.Until(ctx, list, func(err error) {
+		c.cfg.Log.Warn("nodes not listed, will retry; no ranges are given meanwhile", "err", err)
+	})
 	if err != nil {
 		return err
 	}
@@ -201,24 +208,8 @@ func (c *Controller) give() {
 // pageSize is how many Nodes are listed at once. A Node has about 10 KiB.
 const pageSize = 500
 
-// list returns the ranges that Nodes have in the API. It tries again until ctx is done.
-func (c *Controller) list(ctx context.Context) ([]podcidr.Assignment, error) {
-	var pause retry.Backoff
-	for {
-		given, err := c.listOnce(ctx)
-		if err == nil {
-			return given, nil
-		}
-		if ctx.Err() == nil {
-			c.cfg.Log.Warn("nodes not listed, will retry; no ranges are given meanwhile", "err", err)
-		}
-		if err := sleep(ctx, pause.Next()); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func (c *Controller) listOnce(ctx context.Context) (given []podcidr.Assignment, err error) {
+// list returns the ranges that Nodes have in the API.
+func (c *Controller) list(ctx context.Context) (given []podcidr.Assignment, err error) {
 	for page := (metav1.ListOptions{Limit: pageSize}); ; {
 		nodes, err := c.cfg.Client.CoreV1().Nodes().List(ctx, page)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/kube/endpointslices"
 	"portolan.dev/portolan/internal/kube/leader"
 	"portolan.dev/portolan/internal/network/podcidr"
+	"portolan.dev/portolan/internal/network/pool"
 )
 
 // Controller is the section of the controllers.
@@ -22,6 +23,8 @@ type Controller struct {
 	LeaderElection LeaderElection `yaml:"leaderElection"`
 	// Nodes is the section of the controller of Nodes' ranges.
 	Nodes Nodes `yaml:"nodes"`
+	// LoadBalancer is the section of the controller of load balancers' addresses.
+	LoadBalancer LoadBalancer `yaml:"loadBalancer"`
 }
 
 // Nodes configures the ranges of Pod addresses that Nodes get.
@@ -56,7 +59,8 @@ func DefaultController() Controller {
 			RenewDeadline: key.Duration(leader.DefaultRenewDeadline),
 			RetryPeriod:   key.Duration(leader.DefaultRetryPeriod),
 		},
-		Nodes: Nodes{MaskIPv4: 24, MaskIPv6: 64},
+		Nodes:        Nodes{MaskIPv4: 24, MaskIPv6: 64},
+		LoadBalancer: LoadBalancer{Class: DefaultLoadBalancerClass},
 	}
 }
 
@@ -68,6 +72,8 @@ type CompiledController struct {
 	Lease *leader.Config
 	// Nodes are the ranges that Nodes get parts of; none if they are not configured.
 	Nodes []podcidr.Range
+	// LoadBalancer are the pools, and the Services that they are for.
+	LoadBalancer pool.Config
 }
 
 // LeaseOf returns the election of a controller; nil if there is only one process.
@@ -101,7 +107,10 @@ func (c *Controller) Compile() (CompiledController, error) {
 		made.Lease = lease
 	}
 	var err error
-	made.Nodes, err = c.Nodes.compile()
+	if made.Nodes, err = c.Nodes.compile(); err != nil {
+		return made, err
+	}
+	made.LoadBalancer, err = c.LoadBalancer.compile()
 	return made, err
 }
 

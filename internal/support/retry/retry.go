@@ -2,7 +2,10 @@
 // change.
 package retry
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 const (
 	// FirstPause is the shortest pause between attempts that fail, and between repairs.
@@ -22,6 +25,27 @@ type Backoff struct{ pause time.Duration }
 func (b *Backoff) Next() time.Duration {
 	b.pause = min(max(2*b.pause, FirstPause), LongestPause)
 	return b.pause
+}
+
+// Until calls try until it succeeds, or ctx is done, whose error it returns then. It calls failed with the error of
+// each attempt that fails.
+func Until(ctx context.Context, try func() error, failed func(error)) error {
+	for pause := (Backoff{}); ; {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			failed(err)
+		}
+		timer := time.NewTimer(pause.Next())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
 }
 
 // Repairs spaces repairs: a program that changes something again and again is not to keep a processor

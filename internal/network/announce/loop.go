@@ -166,6 +166,14 @@ func (l *loop) follow(changed cluster.Changes) {
 			}
 		}
 	})
+	l.apply(changes)
+	if len(changes.Put)+len(changes.Delete) > 0 || l.node != node {
+		l.tellRouters()
+	}
+}
+
+// apply applies changes of the plan.
+func (l *loop) apply(changes plan.Changes) {
 	for _, a := range changes.Delete {
 		delete(l.plan, a)
 		for _, k := range l.links {
@@ -178,10 +186,7 @@ func (l *loop) follow(changed cluster.Changes) {
 	}
 	if len(changes.Put)+len(changes.Delete) > 0 {
 		l.count()
-	} else if l.node == node {
-		return
 	}
-	l.tellRouters()
 }
 
 // tellRouters has routers be told of the addresses that the node serves.
@@ -327,6 +332,11 @@ func (l *loop) lookAtInterfaces() {
 			}
 		}
 	}
+	var prefixes []netip.Prefix
+	for _, i := range ifaces {
+		prefixes = append(prefixes, i.prefixes...)
+	}
+	l.apply(l.compiler.SetLinks(prefixes))
 	l.putAll()
 	l.count()
 	if l.again == nil {

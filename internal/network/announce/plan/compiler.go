@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -15,13 +16,16 @@ type Compiler struct {
 	services map[cluster.Key]*service
 	addrs    map[netip.Addr]*address
 	ofNode   map[string]map[netip.Addr]struct{} // the addresses that a node is among the best candidates of
+	links    []netip.Prefix                     // of the node that is compiled for, the longest first
 }
 
 // address is an address and its candidates.
 type address struct {
 	services []cluster.Key // sorted
 	best     []ranked
-	mine     bool
+	// near: best are on the link of the address.
+	near bool
+	mine bool
 	// candidates are those that serve all Services, sorted; nil is all nodes.
 	candidates []string
 	// told: it is among the addresses of the Changes so far.
@@ -34,6 +38,28 @@ func NewCompiler(cfg Config) *Compiler {
 		cfg: cfg, nodes: make(map[string]node), services: make(map[cluster.Key]*service),
 		addrs: make(map[netip.Addr]*address), ofNode: make(map[string]map[netip.Addr]struct{}),
 	}
+}
+
+// SetLinks sets the prefixes of the links of the node, and returns the addresses that have other candidates than before.
+func (c *Compiler) SetLinks(links []netip.Prefix) Changes {
+	links = slices.SortedFunc(slices.Values(links), func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(b.Bits(), a.Bits()), a.Compare(b))
+	})
+	if links = slices.Compact(links); slices.Equal(links, c.links) {
+		return Changes{}
+	}
+	c.links = links
+	b := batch{Compiler: c, stale: make(map[netip.Addr]struct{}), allStale: true}
+	return b.finish()
+}
+
+// linkOf returns the prefix of the link that an address is on; it is invalid if that is none of the node's.
+func (c *Compiler) linkOf(a netip.Addr) netip.Prefix {
+	i := slices.IndexFunc(c.links, func(p netip.Prefix) bool { return p.Contains(a) })
+	if i < 0 {
+		return netip.Prefix{}
+	}
+	return c.links[i]
 }
 
 // Needs lists the kinds that addresses and candidates are compiled from.
@@ -118,8 +144,11 @@ func (s *service) addresses() []netip.Addr {
 
 // node compiles the Node with a name again.
 func (b *batch) node(name string) {
-	old, now := b.nodes[name], node{IDOf(name), fitnessOf(b.view.Node(name))}
-	if old.fitness == now.fitness {
+	old, now := b.nodes[name], node{id: IDOf(name)}
+	if n := b.view.Node(name); n != nil {
+		now.fitness, now.addrs = fitnessOf(n), n.Addresses
+	}
+	if old.fitness == now.fitness && (now.fitness == unfit || slices.Equal(old.addrs, now.addrs)) {
 		return
 	}
 	wasReady := b.ready > 0
@@ -158,8 +187,8 @@ func (b *batch) finish() Changes {
 	}
 	if len(b.changed) > 0 && !b.allStale {
 		for a, held := range b.addrs {
-			if _, done := b.stale[a]; !done {
-				b.join(a, held, &out)
+			if _, done := b.stale[a]; !done && !b.join(a, held, &out) {
+				b.compile(a, &out)
 			}
 		}
 	}
@@ -177,36 +206,49 @@ func (b *batch) compile(a netip.Addr, out *Changes) {
 		return
 	}
 	held.candidates = b.candidates(a, held.services)
-	var best []ranked
+	link := b.linkOf(a)
+	var best, far []ranked
+	consider := func(name string, n node) {
+		switch {
+		case !b.mayAnnounce(n):
+		case n.isOn(link):
+			best = insert(best, ranked{Score(a, n.id), name})
+		default:
+			far = insert(far, ranked{Score(a, n.id), name})
+		}
+	}
 	if held.candidates == nil {
 		for name, n := range b.nodes {
-			best = b.consider(best, a, name, n)
+			consider(name, n)
 		}
-	} else {
-		for _, name := range held.candidates {
-			best = b.consider(best, a, name, b.nodes[name])
-		}
+	}
+	for _, name := range held.candidates {
+		consider(name, b.nodes[name])
+	}
+	if held.near = len(best) > 0; !held.near {
+		best = far
 	}
 	b.tell(a, held, best, out)
 }
 
-// join adds nodes that became candidates to those of an address of which none went.
-func (b *batch) join(a netip.Addr, held *address, out *Changes) {
-	best := slices.Clone(held.best)
+// join adds nodes that became candidates to those of an address of which none went. It reports whether it could: the
+// first one on the link leaves the others out.
+func (b *batch) join(a netip.Addr, held *address, out *Changes) bool {
+	best, link := slices.Clone(held.best), b.linkOf(a)
 	for name := range b.changed {
-		if held.serves(name) {
-			best = b.consider(best, a, name, b.nodes[name])
+		n := b.nodes[name]
+		if !held.serves(name) || !b.mayAnnounce(n) {
+			continue
+		}
+		switch near := n.isOn(link); {
+		case near == held.near:
+			best = insert(best, ranked{Score(a, n.id), name})
+		case near:
+			return false
 		}
 	}
 	b.tell(a, held, best, out)
-}
-
-// consider adds a node to the best candidates, if it may announce addresses and is one of them.
-func (c *Compiler) consider(best []ranked, a netip.Addr, name string, n node) []ranked {
-	if !c.mayAnnounce(n) {
-		return best
-	}
-	return insert(best, ranked{Score(a, n.id), name})
+	return true
 }
 
 // tell has the best candidates be those of an address, and adds them to the changes if they are others than before.

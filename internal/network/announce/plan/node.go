@@ -1,6 +1,11 @@
 package plan
 
-import "portolan.dev/portolan/internal/cluster"
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+)
 
 // labelExcluded is the label of nodes that take no traffic of load balancers, whatever its value
 // (k8s.io/api/core/v1, LabelNodeExcludeBalancers).
@@ -33,4 +38,8 @@ func fitnessOf(n *cluster.Node) fitness {
 type node struct {
 	id      ID
 	fitness fitness
+	addrs   []netip.Addr
 }
+
+// isOn reports whether the node is on a link, as far as the addresses of its Node say.
+func (n *node) isOn(link netip.Prefix) bool { return slices.ContainsFunc(n.addrs, link.Contains) }

@@ -24,7 +24,8 @@ const Ranks = 3
 // Address is who announces an address.
 type Address struct {
 	// Ranked are the names of the best candidates, the owner first, at most Ranks. There are none if no node can
-	// serve all Services of the address.
+	// serve all Services of the address. If the address is on a link of the node that is compiled for, and a candidate
+	// has an address there too, these are those that do: the nodes of other racks can't answer on the link.
 	Ranked []string
 	// Mine reports whether the node that is compiled for is a candidate, of whatever rank: where routers spread
 	// packets over several nodes, all candidates announce the address.

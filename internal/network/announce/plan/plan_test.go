@@ -26,8 +26,9 @@ func newStore(objects ...cluster.Object) *cluster.Store {
 }
 
 // compileAll compiles what a Store has from scratch.
-func compileAll(store *cluster.Store, cfg Config) map[netip.Addr]Address {
+func compileAll(store *cluster.Store, cfg Config, links ...netip.Prefix) map[netip.Addr]Address {
 	c := NewCompiler(cfg)
+	c.SetLinks(links)
 	store.View(func(v *cluster.View) { c.Apply(v, cluster.Changes{Everything: true}) })
 	return c.All()
 }
@@ -131,6 +132,30 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+// TestLinks: on a link, the candidates are the nodes that are on it, if their addresses say so.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	at := func(name, addr string) *cluster.Node {
+		n := readyNode(name)
+		n.Addresses = []netip.Addr{netip.MustParseAddr(addr)}
+		return n
+	}
+	store := newStore(
+		balancer("web", "192.0.2.1", "203.0.113.1", "198.51.100.1"), at("a", "192.0.2.2"), at("b", "192.0.2.3"), at("c", "198.18.0.4"),
+	)
+	got := compileAll(store, Config{Node: "c"}, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("203.0.113.0/24"))
+	for addr, want := range map[string]int{
+		"192.0.2.1":    2, // a and b
+		"203.0.113.1":  3, // on a link that no Node has an address of
+		"198.51.100.1": 3, // on no link
+	} {
+		is := got[netip.MustParseAddr(addr)]
+		if len(is.Ranked) != want || want == 2 && slices.Contains(is.Ranked, "c") || !is.Mine {
+			t.Errorf("%s: %+v, want %d candidates, and c among those for routers", addr, is, want)
+		}
+	}
+}
+
 // TestAddresses: which addresses are announced.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
@@ -201,6 +226,7 @@ func TestScoresStay(t *testing.T) {
 func TestIncrementalEqualsFull(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {
+		links := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.0.2.2/31")}
 		r := &random{rand.New(rand.NewPCG(seed, 5))}
 		cfg := Config{Node: "a", Ours: func(s *cluster.Service) bool { return !s.Headless }}
 		store := newStore()
@@ -212,7 +238,9 @@ func TestIncrementalEqualsFull(t *testing.T) {
 				continue
 			}
 			store.View(func(v *cluster.View) { follow(t, told, c.Apply(v, feed.Pending())) })
-			want := compileAll(store, cfg)
+			on := links[:r.IntN(3)]
+			follow(t, told, c.SetLinks(on))
+			want := compileAll(store, cfg, on...)
 			if diff := cmp.Diff(want, told); diff != "" {
 				t.Fatalf("seed %d, step %d: the changes led to something else (-want +got):\n%s", seed, step, diff)
 			}
@@ -260,6 +288,7 @@ func (r *random) change(tx *cluster.Tx) {
 		tx.Delete(cluster.KindNode, cluster.Key{Name: r.nodeName()})
 	case 3, 4, 5, 6:
 		n := &cluster.Node{Name: r.nodeName(), Ready: r.IntN(3) > 0, Leaving: r.IntN(8) == 0}
+		n.Addresses = []netip.Addr{netip.MustParseAddr(pick(r, "192.0.2.3", "192.0.2.9", "198.51.100.1"))}
 		if r.IntN(8) == 0 {
 			n.Labels = map[string]string{labelExcluded: "true"}
 		}

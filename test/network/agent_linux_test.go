@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,12 +12,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/network/nft"
 	"portolan.dev/portolan/internal/network/plan"
 	"portolan.dev/portolan/internal/network/route"
 )
@@ -39,6 +42,10 @@ func TestMain(m *testing.M) {
 type command struct {
 	Put    []*cluster.Node
 	Delete []string
+	// Ports are hostPorts of the node's Pod, unless they are nil.
+	Ports []nft.Port
+	// Remove has the agent remove from the kernel all that it programmed, and end.
+	Remove bool
 }
 
 // answer says what became of a command.
@@ -48,6 +55,8 @@ type answer struct {
 	Took time.Duration
 	// Local is what the own node has.
 	Local route.Local
+	// Removed is what was removed.
+	Removed []string
 }
 
 // agent is what runs in the process of an agent: the compiler and those who program the kernel.
@@ -55,6 +64,7 @@ type agent struct {
 	store    *cluster.Store
 	compiler *plan.Compiler
 	router   *route.Router
+	table    *nft.Table
 	synced   bool
 }
 
@@ -70,7 +80,8 @@ func runAgent(settings string) error {
 		return err
 	}
 	defer router.Close()
-	a := &agent{store: cluster.NewStore(), compiler: plan.NewCompiler(cfg), router: router}
+	a := &agent{store: cluster.NewStore(), compiler: plan.NewCompiler(cfg), router: router, table: nft.New(nft.Config{})}
+	defer a.table.Close()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() {
@@ -103,6 +114,9 @@ func (a *agent) serve(ctx context.Context, commands <-chan command) error {
 		case c, ok := <-commands:
 			if !ok {
 				return nil
+			}
+			if c.Remove {
+				return out.Encode(a.remove())
 			}
 			begin := time.Now()
 			err := a.change(c)
@@ -137,19 +151,28 @@ func (a *agent) change(c command) error {
 	if !a.synced {
 		return a.syncAll()
 	}
+	if c.Ports != nil {
+		return a.table.AddPorts("the Pod", c.Ports)
+	}
 	var changes *plan.Changes
-	a.store.View(func(v *cluster.View) { changes = a.compiler.Apply(v, values(names)) })
-	return a.router.Apply(&changes.Routes)
+	a.store.View(func(v *cluster.View) { changes = a.compiler.Apply(v, slices.Values(names)) })
+	return a.apply(changes)
 }
 
-func values(names []string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for _, n := range names {
-			if !yield(n) {
-				return
-			}
-		}
+func (a *agent) apply(c *plan.Changes) error {
+	return errors.Join(a.router.Apply(&c.Routes), a.table.Apply(&c.Ranges))
+}
+
+// remove removes what agents left.
+func (a *agent) remove() (reply answer) {
+	a.table.Close()
+	routes, err := route.Remove()
+	tables, failed := nft.Cleanup(nft.DefaultName)
+	if err = errors.Join(err, failed); err != nil {
+		reply.Err = err.Error()
 	}
+	reply.Removed = append(routes, tables...)
+	return reply
 }
 
 func (a *agent) syncAll() error {
@@ -160,7 +183,7 @@ func (a *agent) syncAll() error {
 	var s *plan.State
 	a.store.View(func(v *cluster.View) { s = a.compiler.All(v, host) })
 	a.synced = true
-	return a.router.Sync(&s.Routes)
+	return errors.Join(a.router.Sync(&s.Routes), a.table.Sync(s.Ranges))
 }
 
 func (a *agent) hostChanged() error {
@@ -171,7 +194,7 @@ func (a *agent) hostChanged() error {
 	if err != nil {
 		return err
 	}
-	return a.router.Apply(&a.compiler.SetHost(host).Routes)
+	return a.apply(a.compiler.SetHost(host))
 }
 
 // process is an agent as the test sees it.

@@ -44,6 +44,7 @@ func TestRepairs(t *testing.T) {
 		"route flush table main proto 80 dev portolan-vxlan",
 		"rule del from 10.244.1.0/24 lookup 80",
 		"neigh del 198.51.100.3 dev portolan-vxlan",
+		"addr flush dev portolan-vxlan",
 		"route add 10.99.0.0/16 via 192.0.2.2 proto 80",
 	} {
 		w.restart(n) // one agent repairs the same slower and slower

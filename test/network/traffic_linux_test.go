@@ -63,18 +63,19 @@ const once = 3 * time.Second
 
 // exchange sends by a protocol from a namespace, and returns the source that the other end saw.
 func exchange(from *namespace.Network, protocol string, to netip.Addr) (source string, err error) {
+	at := netip.AddrPortFrom(to, port)
 	err = from.Do(func() error {
 		switch protocol {
 		case "tcp":
-			source, err = exchangeTCP(to)
+			source, err = exchangeTCP(at)
 		case "udp":
-			source, err = exchangeUDP(to, 100)
+			source, err = exchangeUDP(at, 100)
 		case "udp of the MTU":
 			headers := 20 + 8
 			if to.Is6() {
 				headers = 40 + 8
 			}
-			source, err = exchangeUDP(to, podMTU-headers)
+			source, err = exchangeUDP(at, podMTU-headers)
 		case "icmp":
 			err = ping(to)
 		}
@@ -83,8 +84,8 @@ func exchange(from *namespace.Network, protocol string, to netip.Addr) (source s
 	return source, err
 }
 
-func exchangeTCP(to netip.Addr) (string, error) {
-	conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(to, port).String(), once)
+func exchangeTCP(to netip.AddrPort) (string, error) {
+	conn, err := net.DialTimeout("tcp", to.String(), once)
 	if err != nil {
 		return "", err
 	}
@@ -97,10 +98,10 @@ func exchangeTCP(to netip.Addr) (string, error) {
 }
 
 // exchangeUDP sends a datagram that may not be fragmented.
-func exchangeUDP(to netip.Addr, size int) (string, error) {
+func exchangeUDP(to netip.AddrPort, size int) (string, error) {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		_ = c.Control(func(fd uintptr) {
-			if to.Is4() {
+			if to.Addr().Is4() {
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 			} else {
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
@@ -108,7 +109,7 @@ func exchangeUDP(to netip.Addr, size int) (string, error) {
 		})
 		return err
 	}}
-	conn, err := d.Dial("udp", netip.AddrPortFrom(to, port).String())
+	conn, err := d.Dial("udp", to.String())
 	if err != nil {
 		return "", err
 	}

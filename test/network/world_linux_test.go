@@ -73,6 +73,7 @@ func newWorld(t *testing.T, change ...func(*plan.Config)) *world {
 	for _, n := range w.nodes {
 		n.serve(t)
 	}
+	serve(t) // at the router, which is outside of the cluster
 	return w
 }
 
@@ -110,6 +111,7 @@ func (w *world) newNode(i int, link string, addrs ...string) *node {
 		n.pods = append(n.pods, p.Addr().Next().Next())
 	}
 	namespacetest.Do(t, n.ns, func() {
+		namespacetest.SetSysctl(t, "net/ipv4/conf/all/rp_filter", "1") // as strict as hosts are
 		namespacetest.SetUp(t, "eth0", prefixes(addrs...)...)
 		n.addGateways(t, link)
 		n.pod = namespacetest.AttachPod(t, "pod", n.pods...)

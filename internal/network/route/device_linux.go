@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -121,9 +122,46 @@ func (r *Router) adjustDevice(d *Device, link netlink.Link) (changed bool, err e
 			return changed, fmt.Errorf("up: %w", err)
 		}
 	}
-	// Answers to packets of Pods to the node's address come through the tunnel, though the route to it does not.
-	const loose = "2"
-	return changed, setSysctl("ipv4/conf/"+d.Name+"/rp_filter", loose)
+	readdressed, err := r.addressDevice(link)
+	if err != nil {
+		return true, err
+	}
+	return changed || readdressed, setSysctl("ipv4/conf/"+d.Name+"/rp_filter", looseFilter)
+}
+
+// looseFilter is the value of rp_filter with which the kernel takes a packet if it has any way to the source (RFC 3704,
+// section 2.4).
+const looseFilter = "2"
+
+// addressDevice has a device have the own node's address of IPv4, alone, and reports whether it was not so. On a
+// device without addresses the kernel takes no packet whose source it has another way to, not even with a loose
+// rp_filter (net/ipv4/fib_frontend.c, __fib_validate_source); and what is masqueraded into a tunnel gets the
+// address of the device.
+func (r *Router) addressDevice(link netlink.Link) (changed bool, err error) {
+	all, err := listed(func() ([]netlink.Addr, error) { return r.handle.AddrList(link, netlink.FAMILY_V4) })
+	if err != nil {
+		return false, fmt.Errorf("reading addresses: %w", err)
+	}
+	own := r.want.local.Source(netip.IPv4Unspecified())
+	has := false
+	for _, a := range all {
+		if addr := addrOf(a.IP); addr == own && !has {
+			has = true
+			continue
+		}
+		changed = true
+		if err := r.handle.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return changed, fmt.Errorf("removing address %s: %w", a.IP, err)
+		}
+	}
+	if has || !own.IsValid() {
+		return changed, nil
+	}
+	to := &net.IPNet{IP: own.AsSlice(), Mask: net.CIDRMask(own.BitLen(), own.BitLen())}
+	if err := r.handle.AddrAdd(link, &netlink.Addr{IPNet: to}); err != nil {
+		return true, fmt.Errorf("address %s: %w", own, err)
+	}
+	return true, nil
 }
 
 // setSysctls has the kernel forward packets of the families of Pods. A host that forwards IPv6 ignores router
@@ -138,7 +176,36 @@ func (r *Router) setSysctls() error {
 			err6 = setSysctl("ipv6/conf/all/forwarding", "1")
 		}
 	}
-	return errors.Join(err4, err6)
+	return errors.Join(err4, err6, r.loosenFilters())
+}
+
+// loosenFilters has uplinks take packets of nodes whose answers go through a tunnel: one to the node's own address may
+// be translated to one of a Pod, whose answers to nodes do so. A strict filter would drop it. The greater value of
+// all interfaces and of the interface counts.
+func (r *Router) loosenFilters() error {
+	if !slices.ContainsFunc(r.want.local.Rules, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
+		return nil
+	}
+	h, err := r.readHost()
+	if err != nil {
+		return err
+	}
+	i, ok := h.Holder(r.want.local.Source(netip.IPv4Unspecified()))
+	if !ok {
+		return nil
+	}
+	key := "ipv4/conf/" + i.Name + "/rp_filter"
+	all, err := readSysctl("ipv4/conf/all/rp_filter")
+	own, failed := readSysctl(key)
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("sysctls: %w", err)
+	}
+	if max(all, own) != "1" {
+		return nil
+	}
+	r.cfg.Log.Info("rp_filter of the uplink is loose now: other nodes reach ports of Pods by it, and get answers by the "+
+		"tunnel", "interface", i.Name)
+	return setSysctl(key, looseFilter)
 }
 
 // keepAdvertisements has interfaces go on to accept router advertisements when the host forwards: all that do so

@@ -40,7 +40,8 @@ func NewCompiler(cfg Config) *Compiler {
 	}
 }
 
-// SetLinks sets the prefixes of the links of the node, and returns the addresses that have other candidates than before.
+// SetLinks sets the prefixes of the links of the node, and returns the addresses that have other candidates than
+// before.
 func (c *Compiler) SetLinks(links []netip.Prefix) Changes {
 	links = slices.SortedFunc(slices.Values(links), func(a, b netip.Prefix) int {
 		return cmp.Or(cmp.Compare(b.Bits(), a.Bits()), a.Compare(b))

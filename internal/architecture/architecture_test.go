@@ -182,6 +182,8 @@ var arrows = []arrow{
 	{"network/announce", "cluster", "compiles the model, and follows it"},
 	{"network/plan", "cluster", "compiles the model"},
 	{"network/announce", "support/retry", "spaces attempts"},
+	{"network/announce/settings", "config/key", "declares keys"},
+	{"network/announce/settings", "support/deadline", "a file may block its reader"},
 	{"network/nft", "support/nfnetlink", "transactions, lists and attributes"},
 	{"network/route", "support", "attributes of messages, and pauses between attempts"},
 	{"policy", "cluster", "judges the model"},

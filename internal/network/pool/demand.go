@@ -31,8 +31,8 @@ type demand struct {
 	problem string
 }
 
-// ours reports whether the Assigner gives addresses to a Service.
-func (c *Config) ours(s *cluster.Service) bool {
+// Ours reports whether addresses are given to a Service, and are announced.
+func (c *Config) Ours(s *cluster.Service) bool {
 	if s.Spec == nil || s.Spec.Type != cluster.LoadBalancer {
 		return false
 	}

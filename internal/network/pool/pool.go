@@ -176,7 +176,7 @@ func (a *Assigner) renew(v *cluster.View, keys []cluster.Key) {
 // claimOf returns the claim of a Service, with no address; nil if the Service can have none.
 func (a *Assigner) claimOf(v *cluster.View, s *cluster.Service) *claim {
 	switch {
-	case a.cfg.ours(s):
+	case a.cfg.Ours(s):
 		c := &claim{demand: a.demandOf(v, s)}
 		if c.sharing != "" {
 			if a.sharing[c.sharing] == nil {

@@ -1,0 +1,186 @@
+// Package settings declares the part of the configuration file for announcing the addresses of load balancers: its
+// keys, its defaults and what it compiles to.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/internal/config/key"
+	"portolan.dev/portolan/internal/network/announce/bgp"
+	"portolan.dev/portolan/internal/support/deadline"
+)
+
+// Announce is the section network.announce.
+type Announce struct {
+	Enabled bool `yaml:"enabled"`
+	// Interfaces are the names of those on which addresses are announced; none are those whose prefix contains the
+	// address.
+	Interfaces []string `yaml:"interfaces"`
+	BGP        BGP      `yaml:"bgp"`
+}
+
+// BGP is the section of routers. Without peers, none is told.
+type BGP struct {
+	ASN      int          `yaml:"asn"`
+	RouterID string       `yaml:"routerID"`
+	HoldTime key.Duration `yaml:"holdTime"`
+	Peers    []Peer       `yaml:"peers"`
+}
+
+// Peer is a router.
+type Peer struct {
+	Address string `yaml:"address"`
+	ASN     int    `yaml:"asn"`
+	Port    int    `yaml:"port"` // 0 is bgp.Port
+	// PasswordFile has the password of TCP MD5 signatures; empty is none.
+	PasswordFile    string       `yaml:"passwordFile"`
+	Communities     []string     `yaml:"communities"`
+	LocalPreference int          `yaml:"localPreference"` // 0 is 100
+	GracefulRestart key.Duration `yaml:"gracefulRestart"`
+	// NodeSelector is labels of the nodes that connect to the router, as in a=b,c=d; empty is all nodes.
+	NodeSelector string `yaml:"nodeSelector"`
+}
+
+// Default returns the section of a file that lacks it.
+func Default() Announce {
+	return Announce{Enabled: true, BGP: BGP{HoldTime: key.Duration(bgp.DefaultHoldTime)}}
+}
+
+// Compiled is the section in the types of the packages that use it.
+type Compiled struct {
+	Enabled    bool
+	Interfaces []string
+	// BGP is nil without peers. It has no Log.
+	BGP *bgp.Config
+}
+
+const peersKey = "network.announce.bgp.peers"
+
+// Compile checks the section, except for the checks in Keys. Its error is a *key.Error.
+func (a *Announce) Compile() (made Compiled, err error) {
+	made = Compiled{Enabled: a.Enabled, Interfaces: a.Interfaces}
+	if i := slices.Index(a.Interfaces, ""); i >= 0 {
+		return made, key.ItemErrorf("network.announce.interfaces", i, "is empty")
+	}
+	b := &a.BGP
+	config := &bgp.Config{ASN: uint32(b.ASN), HoldTime: time.Duration(b.HoldTime)}
+	if b.RouterID != "" {
+		id, err := netip.ParseAddr(b.RouterID)
+		if config.RouterID = id; err != nil || !id.Is4() || id.IsUnspecified() {
+			return made, key.Errorf("network.announce.bgp.routerID", "%q is not an address of IPv4", b.RouterID)
+		}
+	}
+	if len(b.Peers) == 0 {
+		return made, nil
+	}
+	if b.ASN == 0 {
+		return made, key.Errorf("network.announce.bgp.asn", "is missing: peers need the nodes' AS number")
+	}
+	for i := range b.Peers {
+		p, field, err := b.Peers[i].compile()
+		if err != nil {
+			return made, key.ItemErrorf(peersKey+"."+field, i, "%w", err)
+		}
+		if slices.ContainsFunc(config.Peers, func(o bgp.Peer) bool { return o.Address == p.Address && o.Port == p.Port }) {
+			return made, key.ItemErrorf(peersKey+".address", i, "%s is given twice", p.Address)
+		}
+		config.Peers = append(config.Peers, p)
+	}
+	made.BGP = config
+	return made, nil
+}
+
+// compile returns the peer, or the name of the key that is wrong.
+func (p *Peer) compile() (made bgp.Peer, field string, err error) {
+	made = bgp.Peer{
+		ASN: uint32(p.ASN), Port: uint16(p.Port), LocalPreference: uint32(p.LocalPreference),
+		GracefulRestart: time.Duration(p.GracefulRestart),
+	}
+	made.Address, err = netip.ParseAddr(p.Address)
+	if err != nil || made.Address.IsUnspecified() || made.Address.IsMulticast() {
+		return made, "address", fmt.Errorf("%q is not the address of a router", p.Address)
+	}
+	if p.ASN == 0 {
+		return made, "asn", errors.New("is missing")
+	}
+	for _, text := range p.Communities {
+		c, err := parseCommunity(text)
+		if err != nil {
+			return made, "communities", err
+		}
+		made.Communities = append(made.Communities, c)
+	}
+	if len(p.Communities) > maxCommunities {
+		return made, "communities", fmt.Errorf("%d are more than %d", len(p.Communities), maxCommunities)
+	}
+	if made.NodeSelector, err = parseLabels(p.NodeSelector); err != nil {
+		return made, "nodeSelector", err
+	}
+	if p.PasswordFile == "" {
+		return made, "", nil
+	}
+	if !filepath.IsAbs(p.PasswordFile) {
+		return made, "passwordFile", fmt.Errorf("%q is not an absolute path", p.PasswordFile)
+	}
+	made.Password = func() (string, error) { return readPassword(p.PasswordFile) }
+	return made, "", nil
+}
+
+// maxCommunities is how many communities routes have at most, so that a message has room for them.
+const maxCommunities = 64
+
+// wellKnown are the communities with names (RFC 1997, RFC 3765, RFC 7999, RFC 8326).
+var wellKnown = map[string]uint32{
+	"no-export": 0xffffff01, "no-advertise": 0xffffff02, "no-export-subconfed": 0xffffff03, "no-peer": 0xffffff04,
+	"blackhole": 0xffff029a, "graceful-shutdown": 0xffff0000,
+}
+
+func parseCommunity(text string) (uint32, error) {
+	if c, known := wellKnown[text]; known {
+		return c, nil
+	}
+	high, low, _ := strings.Cut(text, ":")
+	h, errHigh := strconv.ParseUint(high, 10, 16)
+	l, errLow := strconv.ParseUint(low, 10, 16)
+	if errHigh != nil || errLow != nil {
+		return 0, fmt.Errorf("%q is not a community, such as 65001:100 or no-export", text)
+	}
+	return uint32(h<<16 | l), nil
+}
+
+func parseLabels(text string) (map[string]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	labels := make(map[string]string)
+	for term := range strings.SplitSeq(text, ",") {
+		name, value, found := strings.Cut(strings.TrimSpace(term), "=")
+		if name = strings.TrimSpace(name); !found || name == "" || strings.HasSuffix(name, "!") {
+			return nil, fmt.Errorf("%q is not labels, such as rack=a,edge=yes", text)
+		}
+		labels[name] = strings.TrimSpace(strings.TrimPrefix(value, "="))
+	}
+	return labels, nil
+}
+
+// readTime is how long the file of a password may take to be read.
+const readTime = 5 * time.Second
+
+func readPassword(path string) (string, error) {
+	b, err := deadline.ReadFile(path, readTime, deadline.Small)
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimRight(string(b), "\r\n")
+	if password == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return password, nil
+}

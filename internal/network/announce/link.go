@@ -26,6 +26,8 @@ type port interface {
 	// own has the port answer for addresses, and disown has it stop.
 	own(addrs []netip.Addr)
 	disown(addrs []netip.Addr)
+	// flush has own and disown take effect.
+	flush()
 	// announce tells all hosts on the link of an address.
 	announce(a netip.Addr)
 	send(m *frame.Message, to frame.MAC)

@@ -111,6 +111,9 @@ func (l *loop) run(ctx context.Context) error {
 		case <-late.C:
 			l.each((*failover.Machine).Overdue)
 		}
+		for _, k := range l.links {
+			k.port.flush()
+		}
 		if l.stopping && l.owned() == 0 {
 			return nil
 		}

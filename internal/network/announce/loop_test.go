@@ -87,6 +87,7 @@ func (p *fakePort) disown(addrs []netip.Addr) {
 }
 
 func (p *fakePort) announce(a netip.Addr) { p.locked(func() { p.announced[a]++ }) }
+func (p *fakePort) flush()                {}
 func (p *fakePort) renew()                { p.locked(func() { p.renewed = time.Now() }) }
 func (p *fakePort) close()                { p.locked(func() { delete(p.host.ports, p.name) }) }
 

@@ -33,6 +33,8 @@ type linuxPort struct {
 	mu    sync.RWMutex
 	owned map[netip.Addr]struct{}
 	until time.Time // until when it answers
+
+	stale bool // the sockets' filters are, see flush
 }
 
 func (host) open(i iface, c *counters, in chan<- received) (port, error) {
@@ -146,11 +148,12 @@ func (p *linuxPort) write(s *socket, b []byte) {
 }
 
 func (p *linuxPort) own(addrs []netip.Addr) {
-	p.change(func() {
-		for _, a := range addrs {
-			p.owned[a] = struct{}{}
-		}
-	})
+	p.mu.Lock()
+	for _, a := range addrs {
+		p.owned[a] = struct{}{}
+	}
+	p.mu.Unlock()
+	p.stale = true
 	for _, a := range addrs {
 		if a.Is6() {
 			if err := p.groups.join(frame.SolicitedGroup(a)); err != nil {
@@ -161,11 +164,12 @@ func (p *linuxPort) own(addrs []netip.Addr) {
 }
 
 func (p *linuxPort) disown(addrs []netip.Addr) {
-	p.change(func() {
-		for _, a := range addrs {
-			delete(p.owned, a)
-		}
-	})
+	p.mu.Lock()
+	for _, a := range addrs {
+		delete(p.owned, a)
+	}
+	p.mu.Unlock()
+	p.stale = true
 	for _, a := range addrs {
 		if a.Is6() {
 			p.groups.leave(frame.SolicitedGroup(a))
@@ -173,11 +177,14 @@ func (p *linuxPort) disown(addrs []netip.Addr) {
 	}
 }
 
-// change changes the addresses, and has the sockets accept questions about these only.
-func (p *linuxPort) change(how func()) {
-	p.mu.Lock()
-	how()
+// flush has the sockets accept questions about the addresses that are owned, and no others.
+func (p *linuxPort) flush() {
+	if !p.stale {
+		return
+	}
+	p.stale = false
 	var four, six []netip.Addr
+	p.mu.RLock()
 	for a := range p.owned {
 		if a.Is4() {
 			four = append(four, a)
@@ -185,7 +192,7 @@ func (p *linuxPort) change(how func()) {
 			six = append(six, a)
 		}
 	}
-	p.mu.Unlock()
+	p.mu.RUnlock()
 	slices.SortFunc(four, netip.Addr.Compare)
 	slices.SortFunc(six, netip.Addr.Compare)
 	if err := errors.Join(p.requests.filter(requestFilter(four)), p.solicits.filter(solicitFilter(six))); err != nil {

@@ -82,8 +82,10 @@ type peer struct {
 	asked      bool
 	// heard is the last tick at which it replied, 0 for never.
 	heard uint64
-	// next is the address that the next question begins with, if not all fit.
-	next int
+	// question are the addresses that the last question was about, and next is that with which the next one begins, if
+	// not all fit.
+	question []netip.Addr
+	next     int
 }
 
 func (p *peer) dead() bool { return p.unanswered >= Misses }
@@ -323,5 +325,5 @@ func (m *Machine) ask(id plan.ID, p *peer) {
 	m.out.Messages = append(m.out.Messages, Message{to, frame.Message{
 		Kind: frame.Probe, From: uint64(m.self), About: uint64(id), Addrs: some,
 	}})
-	p.asked = true
+	p.asked, p.question = true, some
 }

@@ -81,12 +81,15 @@ func (m *Machine) replied(from plan.ID, in *frame.Message) {
 		return
 	}
 	p.unanswered, p.asked, p.heard = 0, false, m.tick
-	for a, x := range p.above {
+	for _, a := range p.question {
+		x := p.above[a]
+		if x == nil {
+			continue // the plan changed since
+		}
 		s := x.above[from]
-		switch i := slices.Index(in.Addrs, a); {
-		case i >= 0:
+		if i := slices.Index(in.Addrs, a); i >= 0 {
 			*s = stance{active: in.Announced>>i&1 != 0}
-		case len(p.above) <= frame.MaxAddrs: // else it may not have been asked about
+		} else {
 			*s = stance{declined: s.declined + 1}
 		}
 		m.settle(x)

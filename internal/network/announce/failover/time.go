@@ -11,8 +11,8 @@ import (
 // Tick is called at regular intervals. It asks the nodes before this one, and announces what was announced a short
 // time ago again.
 func (m *Machine) Tick() Output {
-	for _, p := range m.peers {
-		m.miss(p)
+	for id, p := range m.peers {
+		m.miss(id, p)
 	}
 	return m.advance()
 }
@@ -20,22 +20,23 @@ func (m *Machine) Tick() Output {
 // Overdue is called between two ticks, when a reply to the last questions takes too long. It makes Misses questions
 // as many intervals less the time that is left.
 func (m *Machine) Overdue() Output {
-	for _, p := range m.peers {
+	for id, p := range m.peers {
 		if p.asked && p.unanswered == Misses-1 {
-			m.miss(p)
+			m.miss(id, p)
 		}
 	}
 	return m.take()
 }
 
-// miss counts a question that has no reply.
-func (m *Machine) miss(p *peer) {
+// miss counts a question to a node that has no reply.
+func (m *Machine) miss(id plan.ID, p *peer) {
 	if !p.asked || p.dead() {
 		return
 	}
 	p.asked = false
 	if p.unanswered++; p.dead() {
 		for _, x := range p.above {
+			*x.above[id] = stance{} // when it returns, it says what it announces
 			m.settle(x)
 		}
 	}

@@ -325,6 +325,39 @@ func TestNotServing(t *testing.T) {
 	w.expect(vip, "b")
 }
 
+// TestManyNotServing: so it is with more addresses than a message has, if the node was dead before.
+func TestManyNotServing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3, "a", "b", "c")
+	addrs, ids := make([]netip.Addr, 3*frame.MaxAddrs), []plan.ID{plan.IDOf("a"), plan.IDOf("b"), plan.IDOf("c")}
+	for i := range addrs {
+		addrs[i] = netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+		w.plan(addrs[i], []string{"a", "b", "c"})
+	}
+	w.run(2000)
+	w.named("a").dead = true
+	w.run(2000)
+	w.start("a")
+	for i, a := range addrs {
+		w.do(w.named("a"), w.named("a").machine.Put(a, ids, i%2 == 0))
+	}
+	w.run(5000)
+	for i, a := range addrs {
+		w.expect(a, []string{"a", "b"}[i%2])
+	}
+	// The second one is dead, too, and returns unable to serve.
+	w.named("b").dead = true
+	w.run(2000)
+	w.start("b")
+	for _, a := range addrs {
+		w.do(w.named("b"), w.named("b").machine.Put(a, ids, false))
+	}
+	w.run(5000)
+	for i, a := range addrs {
+		w.expect(a, []string{"a", "c"}[i%2])
+	}
+}
+
 // TestIsolated: a node that is cut off goes on, and so does the rest; once they are joined, two answer until the next
 // tick at most.
 func TestIsolated(t *testing.T) {

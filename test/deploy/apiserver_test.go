@@ -55,6 +55,16 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 		}
 	}
 	all["helm, controller of slices"] = slicesOf(t, "{enabled: true}")
+	onHost := proxyVariants(t)
+	for _, c := range someControllers {
+		for name, made := range c.variants(t) {
+			if name += ", controller of " + c.command; c.hostNetwork {
+				onHost[name] = made
+			} else {
+				all[name] = made
+			}
+		}
+	}
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {
 			var said warnings
@@ -69,8 +79,8 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 			}
 		})
 	}
-	for name, all := range proxyVariants(t) {
-		t.Run(name+", service proxy", func(t *testing.T) {
+	for name, all := range onHost {
+		t.Run(name+", on the host", func(t *testing.T) {
 			client := newApplier(t, control.RESTConfig(), new(warnings)) // of hostNetwork and NET_ADMIN
 			for key, o := range all {
 				if err := client.dryRun(ctx, o); err != nil {

@@ -249,29 +249,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* The values below controller.slices, as those below webhook. */}}
-{{- define "portolan.slices" -}}
-{{- $given := get (get .Values "controller" | default dict) "slices" | default dict -}}
-{{- $chart := dict "enabled" false "replicas" 2 "config" dict
-  "resources" (dict "requests" (dict "cpu" "50m" "memory" "64Mi") "limits" (dict "memory" "512Mi")) -}}
-{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
-{{- end }}
-
-{{/* The same for the controller's objects. */}}
-{{- define "portolan.slicesSelector" -}}
-app.kubernetes.io/name: {{ .Release.Name }}-slices
-{{- end }}
-
-{{- define "portolan.slicesLabels" -}}
-{{ include "portolan.slicesSelector" . }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
-{{- end }}
-
 {{/* The values below proxy, as those below webhook. */}}
 {{- define "portolan.proxy" -}}
 {{- $given := get .Values "proxy" | default dict -}}

@@ -3,6 +3,7 @@ package announce
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"portolan.dev/portolan/internal/network/announce/failover"
 	"portolan.dev/portolan/internal/network/announce/frame"
@@ -55,6 +56,8 @@ type link struct {
 	machine *failover.Machine
 	addrs   map[netip.Addr]struct{}
 	macs    map[plan.ID]frame.MAC // of other agents
+	// unannounced are addresses to announce, see flush.
+	unannounced []netip.Addr
 }
 
 // do does what the machine says.
@@ -62,9 +65,7 @@ func (l *link) do(out failover.Output, c *counters, cluster uint64) {
 	if len(out.Own) > 0 {
 		l.port.own(out.Own)
 	}
-	for _, a := range out.Announce {
-		l.port.announce(a)
-	}
+	l.unannounced = append(l.unannounced, out.Announce...)
 	for i := range out.Messages {
 		m := &out.Messages[i]
 		to, known := l.macs[m.To]
@@ -80,4 +81,27 @@ func (l *link) do(out failover.Output, c *counters, cluster uint64) {
 	c.taken.Add(uint64(len(out.Own)))
 	c.given.Add(uint64(len(out.Disown)))
 	c.owned.Add(int64(len(out.Own) - len(out.Disown)))
+}
+
+// burst is how many addresses are announced at once, and burstPause the time until the next ones are: the queues of
+// sockets and interfaces are short.
+const (
+	burst      = 100
+	burstPause = 5 * time.Millisecond
+)
+
+// flush has the port do what it was told, and reports whether more is to be done after burstPause.
+func (l *link) flush() (more bool) {
+	l.port.flush()
+	some := l.unannounced[:min(len(l.unannounced), burst)]
+	for _, a := range some {
+		if l.machine.Owns(a) { // still
+			l.port.announce(a)
+		}
+	}
+	l.unannounced = l.unannounced[len(some):]
+	if len(l.unannounced) == 0 {
+		l.unannounced = nil
+	}
+	return len(l.unannounced) > 0
 }

@@ -53,6 +53,7 @@ type loop struct {
 	conflict time.Time // when one was last reported
 	backoff  retry.Backoff
 	again    <-chan time.Time // when links are opened again, nil if all are open
+	burst    <-chan time.Time // when more addresses are announced, nil if none are to be
 	stopping bool
 }
 
@@ -108,12 +109,12 @@ func (l *loop) run(ctx context.Context) error {
 		case <-tick.C:
 			l.tick()
 			late.Reset(overdue)
+		case <-l.burst:
+			l.burst = nil
 		case <-late.C:
 			l.each((*failover.Machine).Overdue)
 		}
-		for _, k := range l.links {
-			k.port.flush()
-		}
+		l.flush()
 		if l.stopping && l.owned() == 0 {
 			return nil
 		}
@@ -141,6 +142,18 @@ func (l *loop) tick() {
 	l.claims = l.claims[:0]
 	for _, k := range l.links {
 		k.port.renew()
+	}
+}
+
+// flush has the links do what they were told, unless it is to wait.
+func (l *loop) flush() {
+	if l.burst != nil {
+		return
+	}
+	for _, k := range l.links {
+		if k.flush() {
+			l.burst = time.After(burstPause)
+		}
 	}
 }
 

@@ -307,6 +307,29 @@ func TestConflict(t *testing.T) {
 	})
 }
 
+// TestManyAddresses: all addresses are announced, some at a time.
+func TestManyAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var many []netip.Addr
+		for a := netip.MustParseAddr("192.0.2.1"); len(many) < 250; a = a.Next() {
+			many = append(many, a)
+		}
+		f := new(segment).join("a", Config{}, many...)
+		defer func() { _ = f.stop() }()
+		f.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: "b"}) })
+		for i, want := range []int{burst, 2 * burst, len(many)} {
+			synctest.Wait()
+			p, got := f.host.ports["lan"], 0
+			p.locked(func() { got = len(p.announced) })
+			if got != want {
+				t.Errorf("after %d pauses %d addresses are announced, want %d", i, got, want)
+			}
+			time.Sleep(burstPause)
+		}
+	})
+}
+
 // TestOtherCluster: agents of another cluster on the link, whose nodes have the same names, are not heard.
 func TestOtherCluster(t *testing.T) {
 	t.Parallel()

@@ -207,7 +207,7 @@ func (p *linuxPort) announce(a netip.Addr) {
 	}
 	for _, b := range frames {
 		p.counters.announced.Add(1)
-		p.write(p.messages, b)
+		p.write(p.requests, b) // so that messages have a queue of their own
 	}
 }
 

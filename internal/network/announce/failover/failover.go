@@ -197,6 +197,9 @@ func (m *Machine) Resume() Output {
 // Owned returns how many addresses the node answers for.
 func (m *Machine) Owned() int { return len(m.active) }
 
+// Owns reports whether the node answers for an address.
+func (m *Machine) Owns(a netip.Addr) bool { return m.active[a] != nil }
+
 // setAbove has these nodes be the ones before this one for an address.
 func (m *Machine) setAbove(x *address, ids []plan.ID) {
 	for id := range x.above {

@@ -317,21 +317,3 @@ func (c *Compiler) candidates(a netip.Addr, keys []cluster.Key) (common []string
 	}
 	return common
 }
-
-// All returns all addresses.
-func (c *Compiler) All() map[netip.Addr]Address {
-	all := make(map[netip.Addr]Address, len(c.addrs))
-	for a, held := range c.addrs {
-		all[a] = held.output()
-	}
-	return all
-}
-
-// Services returns the Services that have an address, sorted.
-func (c *Compiler) Services(a netip.Addr) []cluster.Key {
-	held := c.addrs[a]
-	if held == nil {
-		return nil
-	}
-	return slices.Clone(held.services)
-}

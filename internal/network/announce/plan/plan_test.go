@@ -25,6 +25,15 @@ func newStore(objects ...cluster.Object) *cluster.Store {
 	return store
 }
 
+// All returns all addresses.
+func (c *Compiler) All() map[netip.Addr]Address {
+	all := make(map[netip.Addr]Address, len(c.addrs))
+	for a, held := range c.addrs {
+		all[a] = held.output()
+	}
+	return all
+}
+
 // compileAll compiles what a Store has from scratch.
 func compileAll(store *cluster.Store, cfg Config, links ...netip.Prefix) map[netip.Addr]Address {
 	c := NewCompiler(cfg)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
+	networkapp "portolan.dev/portolan/internal/network/app"
 	"portolan.dev/portolan/internal/node/hostnet"
 	policynft "portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/proxy/nft"
@@ -20,9 +21,10 @@ func newCleanup() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove what Portolan left in this host's kernel",
 		Long: `Remove what Portolan left in this host's kernel, and print it, one line each: the
-nftables tables of the service proxy and of policies, and the device and the table
-of a DNS agent that was killed, on a kernel that does not remove them itself. Stop
-the processes first. What a service proxy that runs has stays on Linux 6.9 and
+nftables tables of the service proxy, of policies and of the network of Pods, the
+routes, tunnels and links of Pods and the CNI configuration of that network, and the
+device and the table of a DNS agent that was killed, on a kernel that does not remove
+them itself. Stop the processes first: Pods that run lose their network. What a service proxy that runs has stays on Linux 6.9 and
 newer; on older kernels it is removed, and the proxy restores it, as the agent does
 with policies. If there is nothing, it does nothing.
 
@@ -40,6 +42,7 @@ other programs and of the kubelet stay.`,
 			}
 			removals := []func() ([]string, error){
 				func() ([]string, error) { return removeProxy(&c) },
+				func() ([]string, error) { return networkapp.Remove(c.Network) },
 				func() ([]string, error) { return removePolicy(&c) },
 				func() ([]string, error) { return hostnet.Remove(c.Node.Device) },
 			}

@@ -17,13 +17,14 @@ import (
 func newCNI() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cni",
-		Short: "Have Pods wait for their policies, as a CNI plugin",
+		Short: "Connect Pods, or have them wait for their policies, as a CNI plugin",
 		Long: `A container runtime calls this program as a CNI plugin, with the environment
-variable CNI_COMMAND: for each new Pod it waits until the agent on the node has the
-Pod's policies in the kernel. Without the agent no Pod starts; the kubelet tries
-again. The plugin comes after that of a network which gives Pods their addresses.
+variable CNI_COMMAND. As the only plugin of a network it has the agent on the node
+make each new Pod's link, with the part network. Behind the plugin of another network
+it waits until the agent has the Pod's policies in the kernel, with the part policy.
+Without the agent no Pod starts; the kubelet tries again.
 
-The agent installs it. "portolan cni install" does the same by hand.`,
+The agent installs it. "portolan cni install" puts it into another network by hand.`,
 		Example: `  portolan cni install
   portolan cni uninstall`,
 	}

@@ -16,7 +16,7 @@ func newNode() *cobra.Command {
 	var flags agentFlags
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Run the agent of a node: cluster DNS for its Pods, the service proxy, and policies",
+		Short: "Run the agent of a node: cluster DNS, the service proxy, the Pod network, policies",
 		Long: `Serve cluster DNS to the Pods of a node, until SIGTERM or SIGINT.
 
 In mode secondary the agent holds a copy of the cluster's zones, by zone transfer.
@@ -30,12 +30,16 @@ Without addresses it listens on --listen.
 
 With --parts dns,proxy the same process is the service proxy of the node, see
 "portolan proxy"; with --parts proxy it is that alone. With the part policy it
-enforces NetworkPolicies and ClusterNetworkPolicies for the node's Pods. Both read
-the cluster from the Kubernetes API or from manifests; DNS does not.`,
+enforces NetworkPolicies and ClusterNetworkPolicies for the node's Pods. With the
+part network it gives them addresses out of the Node's podCIDRs, links, and routes
+to the Pods of other nodes: container runtimes call "portolan cni" for each Pod.
+These parts read the cluster from the Kubernetes API or from manifests; DNS does
+not.`,
 		Example: `  portolan node --address 169.254.20.10 --server 10.96.0.11
   portolan node --mode cache --listen 127.0.0.1:1053 --server 10.96.0.10
   portolan node --parts dns,proxy --address 10.96.0.10 --server 10.96.0.11 --config node.yaml
-  portolan node --parts policy`,
+  portolan node --parts policy
+  portolan node --parts dns,proxy,network,policy --config node.yaml`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,7 +75,7 @@ type agentFlags struct {
 func (f *agentFlags) add(cmd *cobra.Command) {
 	f.sourceFlags.add(cmd)
 	cmd.Flags().StringSliceVar(
-		&f.parts, "parts", nil, "what the agent does, a `LIST` of dns, proxy and policy (default dns)",
+		&f.parts, "parts", nil, "what the agent does, a `LIST` of dns, proxy, network and policy (default dns)",
 	)
 	cmd.Flags().StringVar(
 		&f.mode, "mode", "",
@@ -89,7 +93,8 @@ func (f *agentFlags) add(cmd *cobra.Command) {
 	)
 	cmd.Flags().StringVar(
 		&f.cniSocket, "cni-socket", "",
-		"listen for the CNI plugin on the Unix socket `PATH`; empty disables it (default /run/portolan/cni.sock)",
+		"listen for the CNI plugin on the Unix socket `PATH`; empty disables it without the part network "+
+			"(default /run/portolan/cni.sock)",
 	)
 	for _, flag := range []string{"address", "server", "listen", "admin"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -117,9 +122,8 @@ func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 		c.Node.Parts = f.parts
 	}
 	for _, flag := range []string{"kubeconfig", "manifests", "simulate"} {
-		if err == nil && cmd.Flags().Changed(flag) && !c.Node.Has(dnssettings.PartProxy) &&
-			!c.Node.Has(dnssettings.PartPolicy) {
-			return c, fmt.Errorf("--%s has no effect without --parts proxy or policy", flag)
+		if err == nil && cmd.Flags().Changed(flag) && !c.Node.ReadsCluster() {
+			return c, fmt.Errorf("--%s has no effect without --parts proxy, network or policy", flag)
 		}
 	}
 	if f.mode != "" {
@@ -138,10 +142,14 @@ func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 		c.Admin.Listen = f.admin
 	}
 	if cmd.Flags().Changed("cni-socket") {
-		if err == nil && !c.Node.Has(dnssettings.PartPolicy) {
-			return c, errors.New("--cni-socket has no effect without --parts policy")
+		if err == nil && !c.Node.Has(dnssettings.PartNetwork) && !c.Node.Has(dnssettings.PartPolicy) {
+			return c, errors.New("--cni-socket has no effect without --parts network or policy")
 		}
-		c.Policy.CNI.Socket = f.cniSocket
+		if c.Node.Has(dnssettings.PartNetwork) {
+			c.Network.CNI.Socket = f.cniSocket
+		} else {
+			c.Policy.CNI.Socket = f.cniSocket
+		}
 	}
 	return c, err
 }

@@ -29,6 +29,7 @@ import (
 	"portolan.dev/portolan/internal/kube/gatewaystatus"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/kube/ticketkeys"
+	networkapp "portolan.dev/portolan/internal/network/app"
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
 	policyapp "portolan.dev/portolan/internal/policy/app"
@@ -79,7 +80,7 @@ func (a assembly) node() (*daemon.Config, error) {
 	}
 	cfg := &daemon.Config{Program: "portolan node"} // so that one agent can replace another
 	kernel := a.kernel(cfg, len(a.settings.Node.Parts))
-	if a.settings.Node.Has(dnssettings.PartProxy) || a.settings.Node.Has(dnssettings.PartPolicy) {
+	if a.settings.Node.ReadsCluster() {
 		daemon.LeaveToKernel(leftByRules) // before accounts are made
 	}
 	if a.settings.Node.Has(dnssettings.PartPolicy) {
@@ -94,6 +95,11 @@ func (a assembly) node() (*daemon.Config, error) {
 	}
 	if a.settings.Node.Has(dnssettings.PartProxy) {
 		if err := kernel.addProxy(); err != nil {
+			return nil, err
+		}
+	}
+	if a.settings.Node.Has(dnssettings.PartNetwork) {
+		if err := kernel.addNetwork(); err != nil {
 			return nil, err
 		}
 	}
@@ -206,6 +212,7 @@ type kernelParts struct {
 	answers bool // a part answers DNS
 	needs   []cluster.Kind
 	policy  *policyapp.Policy // nil if none enforces policies
+	network bool              // a part connects Pods
 }
 
 func (a assembly) kernel(cfg *daemon.Config, parts int) *kernelParts {
@@ -237,6 +244,25 @@ func (k *kernelParts) addProxy() error {
 	return nil
 }
 
+// addNetwork adds the network of a node's Pods.
+func (k *kernelParts) addNetwork() error {
+	node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
+	if err != nil {
+		return err
+	}
+	cfg := networkapp.Config{Settings: k.settings, Store: k.store, Log: k.log, Node: node, Problem: k.problem, Loaded: k.settle}
+	if k.policy != nil {
+		cfg.Admission = k.policy.Admission()
+	}
+	network, err := networkapp.New(cfg)
+	if err != nil {
+		return err
+	}
+	k.network = true
+	k.cfg.Parts, k.needs = append(k.cfg.Parts, network), append(k.needs, network.Needs()...)
+	return nil
+}
+
 // newPolicy makes the policies of a node.
 func (k *kernelParts) newPolicy() error {
 	node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
@@ -249,6 +275,10 @@ func (k *kernelParts) newPolicy() error {
 	}
 	cfg := policyapp.Config{
 		Settings: k.settings, Store: k.store, Log: k.log, Node: node, Problem: k.problem, Loaded: k.settle,
+	}
+	if k.settings.Node.Has(dnssettings.PartNetwork) {
+		cfg.Linked = true
+		cfg.Settings.Policy.CNI.Socket, cfg.Settings.Policy.CNI.Install = k.settings.Network.CNI.Socket, false
 	}
 	if k.settings.Node.Has(dnssettings.PartDNS) {
 		cfg.DNS, cfg.Resolves = compiled.Node.Network.Addresses, true
@@ -282,7 +312,7 @@ func (k *kernelParts) addSource() error {
 		Settings: k.settings, Scope: source.Policy, Version: version(), Store: k.store, Stdin: k.stdin, Log: k.log,
 		Needs: func() []cluster.Kind { return k.needs },
 	}
-	if k.policy == nil { // it reads the Node of its own only
+	if k.policy == nil && !k.network { // it reads the Node of its own only
 		node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
 		if err != nil {
 			return err

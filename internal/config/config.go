@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/kube/admission"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/kube/simulate"
+	network "portolan.dev/portolan/internal/network/settings"
 	policy "portolan.dev/portolan/internal/policy/settings"
 	proxy "portolan.dev/portolan/internal/proxy/settings"
 )
@@ -39,6 +40,7 @@ type Config struct {
 	Webhook    kube.Webhook    `yaml:"webhook"`
 	Controller kube.Controller `yaml:"controller"`
 	Proxy      proxy.Proxy     `yaml:"proxy"`
+	Network    network.Network `yaml:"network"`
 	Policy     policy.Policy   `yaml:"policy"`
 	Gateway    gateway.Gateway `yaml:"gateway"`
 }
@@ -79,6 +81,7 @@ func Default() Config {
 		Webhook:    kube.DefaultWebhook(),
 		Controller: kube.DefaultController(),
 		Proxy:      proxy.Default(),
+		Network:    network.Default(),
 		Policy:     policy.Default(),
 		Gateway:    gateway.Default(),
 	}
@@ -95,6 +98,7 @@ func Keys() key.Table {
 		kube.WebhookKeys,
 		kube.ControllerKeys,
 		proxy.Keys,
+		network.Keys,
 		policy.Keys,
 		gateway.Keys,
 	)
@@ -115,6 +119,7 @@ type Compiled struct {
 	Webhook    admission.Config
 	Controller kube.CompiledController
 	Proxy      proxy.Compiled
+	Network    network.Compiled
 	Policy     policy.Compiled
 	Gateway    gateway.Compiled
 }
@@ -150,6 +155,9 @@ func (c *Config) Compile() (*Compiled, error) {
 		return nil, err
 	}
 	if made.Proxy, err = c.Proxy.Compile(); err != nil {
+		return nil, err
+	}
+	if made.Network, err = c.Network.Compile(); err != nil {
 		return nil, err
 	}
 	if made.Policy, err = c.Policy.Compile(); err != nil {

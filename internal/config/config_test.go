@@ -33,6 +33,7 @@ import (
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/network/podcidr"
 	"portolan.dev/portolan/internal/network/pool"
+	network "portolan.dev/portolan/internal/network/settings"
 	"portolan.dev/portolan/internal/node/hostnet"
 	policy "portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/proxy/conntrack"
@@ -107,6 +108,10 @@ var defaults = &config.Compiled{
 	Proxy: proxy.Compiled{
 		Table: nft.Config{Name: "portolan-proxy", Mark: 1 << 14}, Healthz: netip.MustParseAddrPort("0.0.0.0:10256"),
 		HealthLimit: time.Minute, Conntrack: conntrack.DefaultSettings(),
+	},
+	Network: network.Compiled{
+		Encapsulation: network.CrossSubnet, VNI: 80, Port: 4789, Masquerade: true, Table: "portolan-network",
+		CNI: network.CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 	},
 	Policy: policy.Compiled{
 		Table: "portolan-policy", Cut: true, Socket: "/run/portolan/cni.sock",
@@ -511,6 +516,19 @@ var refusals = map[string]struct{ text, want string }{
 	"a slow start of days":           {"proxy: {slowStart: 48h}", ":1: proxy.slowStart: 48h0m0s is not between 0s and 1h"},
 	"a choice by moon":               {"proxy: {endpointChoice: moon}", ":1: proxy.endpointChoice: \"moon\" is not random, client-hash or connection-hash"},
 	"counting some":                  {"proxy: {counters: some}", ":1: proxy.counters: \"some\" is not true or false"},
+	"no such encapsulation":          {"network: {encapsulation: ipip}", ":1: network.encapsulation: \"ipip\" is not crossSubnet, always or never"},
+	"an MTU without IPv6":            {"network: {mtu: 1000}", ":1: network.mtu: 1000 is less than 1280, which IPv6 needs; 0 is that of the uplink"},
+	"an MTU of more than a packet":   {"network: {mtu: 70000}", ":1: network.mtu: 70000 is not between 0 and 65535"},
+	"a VNI of 25 bits":               {"network: {vxlan: {vni: 16777216}}", ":1: network.vxlan.vni: 16777216 is not between 1 and 16777215"},
+	"no port of tunnels":             {"network: {vxlan: {port: 0}}", ":1: network.vxlan.port: 0 is not between 1 and 65535"},
+	"a range without masquerade":     {"network: {nonMasqueradeCIDRs: [10.0.0.0]}", ":1: network.nonMasqueradeCIDRs: \"10.0.0.0\" is not a range such as 10.0.0.0/8"},
+	"such a range twice":             {"network: {nonMasqueradeCIDRs: [10.0.0.0/8, 10.1.0.0/8]}", ":1: network.nonMasqueradeCIDRs: \"10.1.0.0/8\" is given twice"},
+	"no name of the network's table": {"network: {table: ''}", ":1: network.table: is empty; leave it out for portolan-network"},
+	"masquerade of a word":           {"network: {masquerade: maybe}", ":1: network.masquerade: \"maybe\" is not true or false"},
+	"a network installed maybe":      {"network: {cni: {install: maybe}}", ":1: network.cni.install: \"maybe\" is not true or false"},
+	"a network without programs":     {"network: {cni: {binDir: ''}}", ":1: network.cni.binDir: \"\" is not an absolute path"},
+	"a network without lists":        {"network: {cni: {confDir: net.d}}", ":1: network.cni.confDir: \"net.d\" is not an absolute path"},
+	"a network without socket":       {"network: {cni: {socket: ''}}", ":1: network.cni.socket: \"\" is not an absolute path"},
 	"no name of the policies' table": {"policy: {table: ''}", ":1: policy.table: is empty; leave it out for portolan-policy"},
 	"no such fate of flows":          {"policy: {existing: drop}", ":1: policy.existing: \"drop\" is not cut or keep"},
 	"a range of Pods without length": {"policy: {podRanges: [10.244.1.0]}", ":1: policy.podRanges: \"10.244.1.0\" is not a range such as 10.244.1.0/24"},
@@ -683,8 +701,8 @@ var refusals = map[string]struct{ text, want string }{
 	"a search path of no name":       {"dns:\n  autopath:\n    hostPaths: [a, b..c]", ":3: dns.autopath.hostPaths: name \"b..c\": empty label"},
 	"no search paths":                {"dns: {autopath: {maxPaths: 0}}", ":1: dns.autopath.maxPaths: 0 is not between 1 and 32"},
 	"search paths without end":       {"dns: {autopath: {maxOctets: 5000}}", ":1: dns.autopath.maxOctets: 5000 is not between 1 and 4096"},
-	"a node without parts":           {"node: {parts: []}", ":1: node.parts: no part; there are dns, proxy, policy"},
-	"a node of an unknown part":      {"node: {parts: [dns, gateway]}", ":1: node.parts: \"gateway\" is not one of dns, proxy, policy"},
+	"a node without parts":           {"node: {parts: []}", ":1: node.parts: no part; there are dns, proxy, network, policy"},
+	"a node of an unknown part":      {"node: {parts: [dns, gateway]}", ":1: node.parts: \"gateway\" is not one of dns, proxy, network, policy"},
 	"a node with a part twice":       {"node: {parts: [dns, dns]}", ":1: node.parts: dns is given twice"},
 	"a node of its own mode":         {"node: {mode: proxy}", ":1: node.mode: \"proxy\" is not secondary or cache"},
 	"a node's address by name":       {"node:\n  addresses: [dns.example]", ":2: node.addresses: \"dns.example\" is not an address, such as 169.254.20.10 or fd00::a"},

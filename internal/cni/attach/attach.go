@@ -225,8 +225,20 @@ func WriteReply(w io.Writer, result *Result, failure error) error {
 }
 
 // Records returns the directory in which the agent at a socket records the attachments that it admitted, one file each,
-// named by ID. When the agent is away the plugin removes the files of those that end.
+// named by ID.
 func Records(socket string) string { return filepath.Join(filepath.Dir(socket), "attachments") }
 
-// LinkRecords is Records for the attachments whose links the agent made.
+// LinkRecords returns the directory in which the agent at a socket records the attachments whose links it made, one file
+// each, named by ID with LinkSuffix.
 func LinkRecords(socket string) string { return filepath.Join(filepath.Dir(socket), "network") }
+
+// LinkSuffix ends the names of files in LinkRecords.
+const LinkSuffix = ".record"
+
+// RecordsOf returns the files of an attachment, which may not be there. When the agent is away the plugin removes those
+// of attachments that end.
+func RecordsOf(socket string, id ID) []string {
+	return []string{
+		filepath.Join(Records(socket), id.String()), filepath.Join(LinkRecords(socket), id.String()+LinkSuffix),
+	}
+}

@@ -43,6 +43,9 @@ type Config struct {
 	BinDir, ConfDir string
 	// Socket is the path of the agent's socket, on the host; empty is attach.DefaultSocket.
 	Socket string
+	// Own is the name of the list of a network whose only plugin is this one, in ConfDir; empty if the plugin is in the
+	// network of another.
+	Own string
 	// Program is the file to install; empty is that of this process.
 	Program string
 	// Observe is called by Follow with why the plugin cannot be installed, and with nil when it is. It may be nil.
@@ -226,15 +229,15 @@ func chown(f *os.File, like fs.FileInfo) error {
 	return f.Chown(int(owner.Uid), int(owner.Gid))
 }
 
-// Leave removes the plugin from all configurations, which are what they were before Join unless others
-// changed them meanwhile. It returns the files that it changed or restored, and an error for each that it
+// Leave removes the plugin from all configurations of other networks, which are what they were before Join unless
+// others changed them meanwhile. It returns the files that it changed or restored, and an error for each that it
 // cannot read.
 func Leave(cfg Config) (changed []string, err error) {
 	cfg = cfg.withDefaults()
 	files, err := configurations(cfg.ConfDir)
 	errs := []error{err}
 	for _, file := range files {
-		if filepath.Ext(file) != ".conflist" {
+		if filepath.Ext(file) != ".conflist" || filepath.Base(file) == cfg.Own {
 			continue
 		}
 		restored, err := leave(file)

@@ -129,6 +129,9 @@ func (f *follower) repair() (Network, error) {
 			f.log.Info("the CNI plugin is installed", "file", path)
 		}
 	}
+	if f.cfg.Own != "" {
+		return InstallOwn(f.cfg)
+	}
 	n, err := Join(f.cfg)
 	// Of bridges the agent warns when a Pod is behind one.
 	if warnings := n.unsupported(); err == nil && !slices.Equal(warnings, f.warned) {

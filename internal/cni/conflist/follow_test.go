@@ -156,3 +156,42 @@ func TestFollowObserved(t *testing.T) {
 		t.Errorf("Follow: %v", err)
 	}
 }
+
+// TestFollowOwn: the list of the own network is there, is repaired, and goes.
+func TestFollowOwn(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "net.d")
+	cfg := Config{
+		ConfDir: dir, BinDir: t.TempDir(), Socket: "/s", Own: "05-own.conflist",
+		Program: filepath.Join(directory(t, map[string]string{"p": "x"}), "p"),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- Follow(ctx, cfg, slog.New(slog.DiscardHandler)) }()
+	file := filepath.Join(dir, "05-own.conflist")
+	const want = `{
+  "cniVersion": "1.1.0",
+  "name": "portolan",
+  "plugins": [
+    {"type": "portolan", "socket": "/s", "capabilities": {"portMappings": true, "bandwidth": true}}
+  ]
+}
+`
+	awaitText(t, file, want)
+	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaitText(t, file, want)
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Follow: %v", err)
+	}
+	if changed, err := Leave(cfg); len(changed) > 0 || err != nil {
+		t.Errorf("Leave: %v, %v, want nothing: it is no other network's", changed, err)
+	}
+	for _, want := range []string{file, ""} {
+		if got, err := RemoveOwn(cfg); got != want || err != nil {
+			t.Errorf("RemoveOwn: %q, %v, want %q", got, err, want)
+		}
+	}
+}

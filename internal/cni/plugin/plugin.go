@@ -227,8 +227,8 @@ func (c *call) del() error {
 	}
 	fmt.Fprintln(c.stderr, "portolan cni: DEL:", err)
 	if errors.Is(err, attach.ErrUnreachable) { // the agent reads its records when it starts
-		for _, dir := range []string{attach.Records(c.conf.Socket), attach.LinkRecords(c.conf.Socket)} {
-			_ = os.Remove(filepath.Join(dir, c.String()))
+		for _, file := range attach.RecordsOf(c.conf.Socket, c.ID) {
+			_ = os.Remove(file)
 		}
 	}
 	return nil

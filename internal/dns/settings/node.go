@@ -67,13 +67,19 @@ func DefaultNode() Node {
 
 // The parts of the agent on a node.
 const (
-	PartDNS    = "dns"    // answers Pods
-	PartProxy  = "proxy"  // delivers packets for Services, see package proxy/settings
-	PartPolicy = "policy" // drops what policies do not allow, see package policy/settings
+	PartDNS     = "dns"     // answers Pods
+	PartProxy   = "proxy"   // delivers packets for Services, see package proxy/settings
+	PartNetwork = "network" // connects Pods, see package network/settings
+	PartPolicy  = "policy"  // drops what policies do not allow, see package policy/settings
 )
 
 // Parts are all of them.
-func Parts() []string { return []string{PartDNS, PartProxy, PartPolicy} }
+func Parts() []string { return []string{PartDNS, PartProxy, PartNetwork, PartPolicy} }
+
+// ReadsCluster reports whether the agent has a part that reads the cluster from the API or from manifests.
+func (n *Node) ReadsCluster() bool {
+	return n.Has(PartProxy) || n.Has(PartNetwork) || n.Has(PartPolicy)
+}
 
 // Has reports whether the agent has a part.
 func (n *Node) Has(part string) bool { return slices.Contains(n.Parts, part) }

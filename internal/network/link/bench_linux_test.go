@@ -36,7 +36,7 @@ func BenchmarkLink(b *testing.B) {
 		var all sync.WaitGroup
 		for _, pod := range pods {
 			all.Go(func() {
-				err := link.Create(config, pod)
+				err := create(config, pod)
 				if err == nil {
 					err = link.Up(config, pod)
 				}

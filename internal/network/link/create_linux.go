@@ -20,27 +20,27 @@ const loopback = 1
 // Create makes a Pod's link, down, with what the kernel takes of its addresses, neighbors and limits by then. A
 // link that an attempt before left is replaced. If it fails, nothing is left. The error wraps
 // ErrInterfaceExists where the Pod has another device of the name, ErrNoIPv6 where it lacks IPv6, and
-// fs.ErrNotExist where its namespace is gone.
-func Create(cfg Config, pod Pod) error {
+// fs.ErrNotExist where its namespace is gone. It returns the index of the host's end.
+func Create(cfg Config, pod Pod) (index int, err error) {
 	if err := pod.validate(); err != nil {
-		return err
+		return 0, err
 	}
 	if pod.wants6() && cfg.MTU != 0 && cfg.MTU < minMTU6 {
-		return fmt.Errorf("the Pod has an IPv6 address, for which the MTU is at least %d, not %d", minMTU6, cfg.MTU)
+		return 0, fmt.Errorf("the Pod has an IPv6 address, for which the MTU is at least %d, not %d", minMTU6, cfg.MTU)
 	}
 	ns, err := openNamespace(pod.NetNS)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer ns.Close()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
+		return 0, fmt.Errorf("netlink: %w", err)
 	}
 	defer h.Close()
 	host, err := add(h, cfg, pod, ns)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	err = prepareHost(h, host, &pod)
 	if err == nil {
@@ -50,9 +50,9 @@ func Create(cfg Config, pod Pod) error {
 		err = limit(h, host, &pod)
 	}
 	if err == nil {
-		return nil
+		return host.Index, nil
 	}
-	return errors.Join(err, Delete(pod.Host))
+	return 0, errors.Join(err, Delete(pod.Host))
 }
 
 // add makes the pair, in place of one that an attempt before left.

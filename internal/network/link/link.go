@@ -52,6 +52,9 @@ type Pod struct {
 	Addresses []netip.Addr
 	// Alias describes the host's end to those who list devices (ifalias of ip-link(8)). It is cut to 255 octets.
 	Alias string
+	// Localnet has packets of the node's loopback, which were translated, reach the Pod (route_localnet of
+	// ip-sysctl.rst). Whoever sets it sees to it that no others do.
+	Localnet bool
 	// Ingress limits what the Pod receives, Egress what it sends.
 	Ingress, Egress Bandwidth
 }

@@ -35,7 +35,7 @@ func TestPackets(t *testing.T) {
 	nsB, b := newPod(t, 2)
 	sniffers := map[string]func() (int, int){"the node": sniff(t, nil), "a Pod": sniff(t, nsA), "the other Pod": sniff(t, nsB)}
 	for _, pod := range []link.Pod{a, b} {
-		must(t, link.Create(config, pod))
+		must(t, create(config, pod))
 		must(t, link.Up(config, pod))
 	}
 	for _, ns := range []*namespace.Network{nil, nsA, nsB} {
@@ -96,7 +96,7 @@ func TestDown(t *testing.T) {
 	newNode(t)
 	ns, pod := newPod(t, 1)
 	seen, inside := sniff(t, nil), sniff(t, ns)
-	must(t, link.Create(config, pod))
+	must(t, create(config, pod))
 	echo(t, ns)
 	echo(t, nil)
 	for _, addr := range pod.Addresses {
@@ -170,7 +170,7 @@ func TestCreateErrors(t *testing.T) {
 	} {
 		ns, pod := newPod(t, 1)
 		test.change(ns, &pod)
-		err := link.Create(config, pod)
+		err := create(config, pod)
 		sysctl(t, nil, "net/ipv6/conf/default/disable_ipv6", "0")
 		if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: Create = %v, want %v with %q", claim, err, test.is, test.text)
@@ -182,12 +182,12 @@ func TestCreateErrors(t *testing.T) {
 	ns, pod := newPod(t, 1)
 	small := config
 	small.MTU = 1200
-	if err := link.Create(small, pod); err == nil || !strings.Contains(err.Error(), "1200") {
+	if err := create(small, pod); err == nil || !strings.Contains(err.Error(), "1200") {
 		t.Errorf("Create with an MTU that is too small for IPv6 = %v", err)
 	}
 	sysctl(t, ns, "net/ipv6/conf/default/disable_ipv6", "1")
 	pod.Addresses = pod.Addresses[:1]
-	must(t, link.Create(config, pod))
+	must(t, create(config, pod))
 	must(t, link.Up(config, pod))
 	must(t, link.Check(config, pod))
 	echo(t, ns)
@@ -217,7 +217,7 @@ func TestReplace(t *testing.T) {
 	_, other := newPod(t, 1)
 	pod.Egress.Rate, other.Egress.Rate = 1e6, 2e6
 	for _, p := range []link.Pod{pod, other, other} {
-		must(t, link.Create(config, p))
+		must(t, create(config, p))
 		must(t, link.Up(config, p))
 		must(t, link.Check(config, p))
 	}
@@ -247,7 +247,7 @@ func TestDelete(t *testing.T) {
 		var endProcess func()
 		pod.NetNS, endProcess = processNamespace(t)
 		pod.Egress.Rate = 1e6
-		must(t, link.Create(config, pod))
+		must(t, create(config, pod))
 		must(t, link.Up(config, pod))
 		end(pod, endProcess)
 		if all, err := link.List(); err != nil || !slices.Equal(all, []string{pod.Host}) {
@@ -336,7 +336,7 @@ func TestParallel(t *testing.T) {
 		}
 		all.Go(func() {
 			for _, step := range []func() error{
-				func() error { return link.Create(config, pod) },
+				func() error { return create(config, pod) },
 				func() error { return link.Up(config, pod) },
 				func() error { return link.Check(config, pod) },
 				func() error { return link.Delete(pod.Host) },
@@ -384,7 +384,7 @@ func TestCheck(t *testing.T) {
 	} {
 		ns, pod := newPod(t, 1)
 		pod.Ingress.Rate, pod.Egress.Rate = 1e6, 1e6
-		must(t, link.Create(config, pod))
+		must(t, create(config, pod))
 		must(t, link.Up(config, pod))
 		must(t, link.Check(config, pod))
 		names := strings.NewReplacer("HOST", pod.Host, "SHAPE", "pti"+pod.Host[3:], "NETNS", pod.NetNS)
@@ -407,7 +407,7 @@ func TestBandwidth(t *testing.T) {
 	ns, pod := newPod(t, 1)
 	pod.Ingress = link.Bandwidth{Rate: 80e6, Burst: 8 * 1e6}
 	pod.Egress = link.Bandwidth{Rate: 48e9, Burst: 1<<32 - 1} // more than 32 bits of octets, and what containerd passes
-	must(t, link.Create(config, pod))
+	must(t, create(config, pod))
 	must(t, link.Up(config, pod))
 	must(t, link.Check(config, pod))
 	echo(t, ns)
@@ -440,7 +440,7 @@ func TestBandwidth(t *testing.T) {
 	}
 	slow := pod
 	slow.Egress.Rate, slow.Egress.Burst = 8e3, 1 // less than a packet
-	must(t, link.Create(config, slow))
+	must(t, create(config, slow))
 	must(t, link.Up(config, slow))
 	for _, addr := range pod.Addresses {
 		if _, err := talk("udp", addr); err != nil {
@@ -478,7 +478,7 @@ func TestFamilies(t *testing.T) {
 		second.Interface, second.Host = "net1", link.HostName("second", pod.Host)
 		second.Addresses = []netip.Addr{pod.Addresses[0].Next().Next()}
 		for _, p := range []link.Pod{pod, second} {
-			must(t, link.Create(config, p))
+			must(t, create(config, p))
 			must(t, link.Up(config, p))
 		}
 		must(t, link.Check(config, pod))

@@ -8,10 +8,13 @@ import "errors"
 // Linux only.
 
 // Create is for Linux.
-func Create(Config, Pod) error { return errors.ErrUnsupported }
+func Create(Config, Pod) (int, error) { return 0, errors.ErrUnsupported }
 
 // Up is for Linux.
 func Up(Config, Pod) error { return errors.ErrUnsupported }
+
+// Refresh is for Linux.
+func Refresh(Config, Pod) error { return errors.ErrUnsupported }
 
 // Delete is for Linux.
 func Delete(string) error { return errors.ErrUnsupported }

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -88,12 +89,46 @@ func awaitAddresses(h *netlink.Handle, pod *Pod) error {
 	return nil
 }
 
-// upHost sets the host's end up, with the routes to the Pod in place of those of a Pod that had its addresses.
+// upHost sets the host's end up, with the routes to the Pod.
 func upHost(h *netlink.Handle, cfg Config, pod *Pod) error {
 	host, err := setUp(h, pod.Host)
 	if err != nil {
 		return err
 	}
+	if pod.Localnet {
+		if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+pod.Host+"/route_localnet", []byte("1"), 0); err != nil {
+			return fmt.Errorf("have packets of loopback reach %s: %w", pod.Host, err)
+		}
+	}
+	return addRoutes(h, host, cfg, pod)
+}
+
+// Refresh adds the routes of the host to a Pod whose link is up, which the kernel removes with the node's address that
+// is their source. It does nothing to other links.
+func Refresh(cfg Config, pod Pod) error {
+	if err := pod.validate(); err != nil {
+		return err
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	defer h.Close()
+	device, err := h.LinkByName(pod.Host)
+	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("device %s: %w", pod.Host, err)
+	}
+	if device.Attrs().Flags&net.FlagUp == 0 {
+		return nil
+	}
+	return addRoutes(h, device.Attrs().Index, cfg, &pod)
+}
+
+// addRoutes adds the routes of the host to a Pod, in place of those of a Pod that had its addresses.
+func addRoutes(h *netlink.Handle, host int, cfg Config, pod *Pod) error {
 	for _, addr := range pod.Addresses {
 		route := &netlink.Route{
 			LinkIndex: host, Dst: single(addr), Scope: netlink.SCOPE_LINK, Protocol: Protocol, Table: unix.RT_TABLE_MAIN,

@@ -229,3 +229,9 @@ func isDiscovery(frame []byte) bool {
 	}
 	return false
 }
+
+// create is link.Create without the index.
+func create(cfg link.Config, pod link.Pod) error {
+	_, err := link.Create(cfg, pod)
+	return err
+}

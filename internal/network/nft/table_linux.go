@@ -103,10 +103,15 @@ func (t *Table) changePorts(owner string, all []Port) error {
 	if slices.Equal(was, all) && t.socket != nil {
 		return nil
 	}
-	if t.socket == nil {
+	before, after := portElements(was), portElements(all)
+	if t.socket == nil && len(all) > 0 {
 		return tableError(t.cfg.Name, ErrNotSynced)
 	}
-	before, after := portElements(was), portElements(all)
+	if t.socket == nil { // the next Sync has the others
+		t.count(before, nil)
+		t.ports.put(owner, nil)
+		return nil
+	}
 	b := &batch{table: t.cfg.Name}
 	var gone, come []element
 	for e := range before {
@@ -124,6 +129,13 @@ func (t *Table) changePorts(owner string, all []Port) error {
 	if err := t.commit(b); err != nil {
 		return err
 	}
+	t.count(before, after)
+	t.ports.put(owner, all)
+	return nil
+}
+
+// count notes that some elements have one user less, and others one more.
+func (t *Table) count(before, after map[element]bool) {
 	for e := range before {
 		if t.shared[e]--; t.shared[e] == 0 {
 			delete(t.shared, e)
@@ -132,8 +144,6 @@ func (t *Table) changePorts(owner string, all []Port) error {
 	for e := range after {
 		t.shared[e]++
 	}
-	t.ports.put(owner, all)
-	return nil
 }
 
 // sorted sorts elements by set and key: where one interval ends and another begins, the end is first, as the kernel
@@ -321,7 +331,7 @@ func Cleanup(name string) (removed []string, err error) {
 		b := &batch{table: name}
 		b.deleteTable()
 		if err = owned(b.Commit(socket)); err == nil {
-			return []string{"table inet " + name}, nil
+			return []string{"nftables table inet " + name}, nil
 		}
 	}
 	if err != nil {

@@ -152,8 +152,12 @@ func TestHostPorts(t *testing.T) {
 		return
 	}
 	table := New(Config{})
-	if err := table.AddPorts("shop/web", nil); !errors.Is(err, ErrNotSynced) {
+	one := Port{Protocol: TCP, HostPort: 1, To: netip.MustParseAddrPort("10.244.1.9:1")}
+	if err := table.AddPorts("shop/web", []Port{one}); !errors.Is(err, ErrNotSynced) {
 		t.Errorf("AddPorts before Sync: %v", err)
+	}
+	if err := errors.Join(table.Restore(map[string][]Port{"shop/old": {one}}), table.DeletePorts("shop/old")); err != nil {
+		t.Errorf("a Pod that ends before Sync: %v", err)
 	}
 	must(t, table.Sync(ranges))
 	var all []Port
@@ -252,7 +256,7 @@ func TestSurvives(t *testing.T) {
 			}
 			table.Close()
 		}
-		if removed, err := Cleanup(DefaultName); err != nil || !slices.Equal(removed, []string{"table inet portolan-network"}) {
+		if removed, err := Cleanup(DefaultName); err != nil || !slices.Equal(removed, []string{"nftables table inet portolan-network"}) {
 			t.Errorf("Cleanup: %q, %v", removed, err)
 		}
 		if removed, err := Cleanup(DefaultName); err != nil || len(removed) > 0 {

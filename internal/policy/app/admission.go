@@ -167,6 +167,10 @@ func (w *worker) attach(a cni.Attachment) {
 // as their source is not checked.
 func (w *worker) local(a *cni.Attachment) plan.Local {
 	l := plan.Local{Addrs: a.Addresses}
+	if a.Device != 0 {
+		l.Devices = []uint32{a.Device}
+		return l
+	}
 	index, err := device.Of(a.Devices, a.Addresses)
 	if err != nil {
 		w.cfg.Log.Warn("the device of a Pod is not known: it can send packets with addresses of others",
@@ -196,10 +200,10 @@ func (w *worker) warnOfBridges(addrs []netip.Addr) {
 
 // attachRecorded attaches what was attached before this process began.
 func (w *worker) attachRecorded() {
-	if w.plugin == nil {
+	if w.registry == nil {
 		return
 	}
-	for _, a := range w.plugin.Registry().All() {
+	for _, a := range w.registry.All() {
 		w.attach(a)
 	}
 }

@@ -40,6 +40,7 @@ import (
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/filelock"
 	"portolan.dev/portolan/internal/support/programmer"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	DNS []netip.Addr
 	// Resolves says that a part of this process answers DNS: from its answers the addresses of domain names are.
 	Resolves bool
+	// Linked says that the network of the node is in this process and asks Admission, so that there is no socket.
+	Linked bool
 	// Find looks for what Removed is about until ctx is done, and Removed reports whether the agents were
 	// removed from the cluster, so that nothing is to stay on the node, or fs.ErrPermission if it may not be
 	// asked any more. It is called when the process ends. Both are nil if that is not known.
@@ -76,8 +79,10 @@ type Policy struct {
 	log      *droplog.Log
 	flows    *flows.Cutter // nil before Bind
 	plugin   *cni.Server   // nil without a socket, and while another process programs the table
+	registry *cni.Registry // nil if nothing asks, and while another process programs the table
+	owned    chan struct{} // closed when this process programs the table
 
-	installed installation
+	installed conflist.Installation
 }
 
 // New returns a Policy. It returns an error if the settings are invalid. It starts nothing.
@@ -86,7 +91,8 @@ func New(cfg Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{cfg: cfg, settings: compiled.Policy, dns: compiled.DNS.Zone.DNSService, metrics: newMetrics()}
+	p := &Policy{cfg: cfg, settings: compiled.Policy, dns: compiled.DNS.Zone.DNSService, metrics: newMetrics(),
+		owned: make(chan struct{})}
 	p.worker = newWorker(p)
 	p.gate = fqdn.New(fqdn.Config{
 		Programmer: p.worker,
@@ -101,7 +107,7 @@ func New(cfg Config) (*Policy, error) {
 		Ended: p.worker.endedLately, Log: cfg.Log,
 	})
 	p.metrics.stats, p.metrics.names, p.metrics.lines = p.worker.stats, p.gate.Stats, p.log.Stats
-	p.metrics.transactions, p.metrics.installed = p.worker.programmer, p.installed.state
+	p.metrics.transactions, p.metrics.installed = p.worker.programmer, p.installed.State
 	return p, nil
 }
 
@@ -168,7 +174,7 @@ func (p *Policy) Ready() (missing, remarks []string) {
 	if err := p.worker.nodeProblem(); err != nil {
 		missing = append(missing, err.Error())
 	}
-	pluginMissing, pluginRemarks := p.installed.ready()
+	pluginMissing, pluginRemarks := pluginReady(p.installed.Err())
 	return append(missing, pluginMissing...), slices.Concat(remarks, pluginRemarks, p.worker.sharedRanges())
 }
 
@@ -179,7 +185,6 @@ func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 // known; until then the kernel keeps what it has.
 func (p *Policy) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
-	owned := make(chan struct{})
 	working, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the plugin has its last answer
 	var lock *os.File                                               // until nothing is programmed any more
 	group.Go(func() (err error) {
@@ -187,24 +192,22 @@ func (p *Policy) Run(ctx context.Context) error {
 		if lock, err = p.own(running); lock == nil {
 			return err
 		}
-		if p.settings.Socket != "" {
-			if p.plugin, err = p.listen(running); err != nil {
-				return err
-			}
+		if err := p.open(running); err != nil {
+			return err
 		}
-		close(owned)
+		close(p.owned)
 		if p.plugin == nil {
 			<-running.Done()
 			return nil
 		}
 		return p.plugin.Run(running)
 	})
-	group.Go(func() error { return p.worker.run(working, owned, running.Done()) })
+	group.Go(func() error { return p.worker.run(working, p.owned, running.Done()) })
 	group.Go(func() error { return p.flows.Run(running) })
 	group.Go(func() error { return p.gate.Run(running) })
 	group.Go(func() error {
 		select {
-		case <-owned: // one process reads the group of the log
+		case <-p.owned: // one process reads the group of the log
 			return p.log.Run(running)
 		case <-running.Done():
 			return nil
@@ -234,36 +237,33 @@ func (p *Policy) Run(ctx context.Context) error {
 	return err
 }
 
-// ownInterval is the interval between attempts to be the process that programs the table.
-const ownInterval = 20 * time.Millisecond
-
 // own waits until no other process programs the table, and returns what shows others that this one does;
-// nil if ctx is done before. It is a lock that goes with the process, of a file beside the socket.
+// nil if ctx is done before. It is the lock of a file beside the socket.
 func (p *Policy) own(ctx context.Context) (*os.File, error) {
 	dir := filepath.Dir(cmp.Or(p.settings.Socket, attach.DefaultSocket))
-	err := os.MkdirAll(dir, 0o755)
-	var lock *os.File
-	if err == nil {
-		lock, err = os.OpenFile(filepath.Join(dir, p.settings.Table+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	}
+	lock, err := filelock.Acquire(ctx, filepath.Join(dir, p.settings.Table+".lock"), func() {
+		p.worker.programmer.SetStandby(true)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("lock of the table of policies: %w", err)
 	}
-	for {
-		switch locked, err := tryLock(lock); {
-		case err != nil:
-			return nil, errors.Join(fmt.Errorf("lock of the table of policies: %w", err), lock.Close())
-		case locked:
-			p.worker.programmer.SetStandby(false)
-			return lock, nil
-		}
-		p.worker.programmer.SetStandby(true)
-		select {
-		case <-ctx.Done():
-			return nil, lock.Close()
-		case <-time.After(ownInterval):
+	if lock != nil {
+		p.worker.programmer.SetStandby(false)
+	}
+	return lock, nil
+}
+
+// open opens the registry of attachments, and binds the socket of the CNI plugin unless Linked.
+func (p *Policy) open(ctx context.Context) (err error) {
+	switch {
+	case p.cfg.Linked:
+		p.registry, err = cni.OpenRegistry(attach.Records(p.settings.Socket), p.worker, p.cfg.Log)
+	case p.settings.Socket != "":
+		if p.plugin, err = p.listen(ctx); err == nil {
+			p.registry = p.plugin.Registry()
 		}
 	}
+	return err
 }
 
 // listen binds the socket of the CNI plugin.
@@ -280,7 +280,7 @@ func (p *Policy) listen(ctx context.Context) (*cni.Server, error) {
 // network is where the plugin is installed.
 func (p *Policy) network() conflist.Config {
 	return conflist.Config{
-		BinDir: p.settings.BinDir, ConfDir: p.settings.ConfDir, Socket: p.settings.Socket, Observe: p.installed.observe,
+		BinDir: p.settings.BinDir, ConfDir: p.settings.ConfDir, Socket: p.settings.Socket, Observe: p.installed.Observe,
 	}
 }
 

@@ -20,14 +20,14 @@ const lostTime = time.Minute
 // Pod: without it, the packets of an address outside the Pod ranges would be nobody's, and pass.
 func (w *worker) endLost(ctx context.Context) {
 	lost := w.lost(time.Now())
-	if w.plugin == nil || len(lost) == 0 {
+	if w.registry == nil || len(lost) == 0 {
 		return
 	}
 	w.ending.Go(func() { // this goroutine answers the Registry
 		for _, a := range lost {
 			w.cfg.Log.Info("a Pod has ended without being released: another one has its address", "pod", a.Pod(),
 				"addresses", a.Addresses)
-			if err := w.plugin.Registry().Release(ctx, a.ID); err != nil && ctx.Err() == nil {
+			if err := w.registry.Release(ctx, a.ID); err != nil && ctx.Err() == nil {
 				w.cfg.Log.Warn("an attachment that has ended is not released", "pod", a.Pod(), "err", err)
 			}
 		}

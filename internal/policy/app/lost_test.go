@@ -2,8 +2,6 @@ package app
 
 import (
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,21 +10,13 @@ import (
 	"portolan.dev/portolan/internal/policy/cni"
 )
 
-// listen has the world have a Registry of attachments, until stop is called.
-func (w *world) listen(t *testing.T) (stop func()) {
+// open has the world have a Registry of attachments.
+func (w *world) open(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cni") //nolint:usetesting // the name of a test would make it too long
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Wait()
-	w.plugin, err = cni.Listen(t.Context(), cni.Config{Socket: filepath.Join(dir, "s"), Gate: w.worker, Log: w.cfg.Log})
-	if err != nil {
+	var err error
+	if w.registry, err = cni.OpenRegistry(t.TempDir(), w.worker, w.cfg.Log); err != nil {
 		t.Fatal(err)
-	}
-	return func() {
-		w.plugin.Close()
-		os.RemoveAll(dir)
 	}
 }
 
@@ -34,7 +24,7 @@ func (w *world) listen(t *testing.T) (stop func()) {
 func (w *world) register(t *testing.T, a cni.Attachment) {
 	t.Helper()
 	a.Network = "pods"
-	if err := w.plugin.Registry().Admit(t.Context(), a); err != nil {
+	if err := w.registry.Admit(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -44,7 +34,7 @@ func (w *world) register(t *testing.T, a cni.Attachment) {
 func TestAddressReused(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		t.Helper()
-		defer w.listen(t)()
+		w.open(t)
 		next := webPod("u2")
 		next.Name = "next"
 		w.load(webPod("u1"), next)
@@ -55,7 +45,7 @@ func TestAddressReused(t *testing.T) {
 			if got := w.worker.nameOf(netip.MustParseAddr("10.0.0.1")); got != "shop/next" {
 				t.Errorf("%s the address is that of %q, want shop/next", when, got)
 			}
-			if err := w.plugin.Registry().Release(t.Context(), before.ID); err != nil {
+			if err := w.registry.Release(t.Context(), before.ID); err != nil {
 				t.Error(err)
 			}
 		}
@@ -100,7 +90,7 @@ func TestLostEnds(t *testing.T) {
 		t.Run(claim, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				t.Helper()
-				defer w.listen(t)()
+				w.open(t)
 				w.load(webPod("u1"))
 				w.register(t, attachment("web-0", "u1", addr))
 				test.change(w)
@@ -117,7 +107,7 @@ func TestLostEnds(t *testing.T) {
 				if test.want == "shop/web-0" {
 					want = 1
 				}
-				if all := w.plugin.Registry().All(); len(all) != want {
+				if all := w.registry.All(); len(all) != want {
 					t.Errorf("attachments %+v, want %d", all, want)
 				}
 			})

@@ -40,6 +40,7 @@ type fakeTable struct {
 	syncs   []time.Duration // when Sync was called, since the test began
 	applies int
 	pods    map[netip.Addr]ruleset.Pod
+	devices map[uint32]ruleset.Device
 	counts  map[string]uint64 // packets denied of ingress by chain
 	notices chan<- nft.Notice
 }
@@ -48,7 +49,7 @@ func (f *fakeTable) program(rs ruleset.Ruleset) error {
 	if f.fail != nil {
 		return f.fail
 	}
-	f.pods = maps.Collect(rs.Pods())
+	f.pods, f.devices = maps.Collect(rs.Pods()), maps.Collect(rs.Devices())
 	return nil
 }
 

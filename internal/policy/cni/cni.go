@@ -27,6 +27,9 @@ type Attachment struct {
 	// Devices are the names of the host's devices that the network plugin reported, one of which may be the
 	// Pod's. There need not be any.
 	Devices []string `json:"devices,omitempty"`
+	// Device is the index of the Pod's device on the host, if that is known, by a network in this process; 0 if it is
+	// not, and of recorded attachments.
+	Device uint32 `json:"-"`
 }
 
 // check returns an error if something is missing.

@@ -1,8 +1,8 @@
 //go:build !linux
 
-package app
+package filelock
 
 import "os"
 
-// tryLock does nothing: there is no table.
+// tryLock does nothing: no part that programs a kernel runs there.
 func tryLock(*os.File) (bool, error) { return true, nil }

@@ -1,0 +1,412 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/network/ipam"
+	"portolan.dev/portolan/internal/network/link"
+	"portolan.dev/portolan/internal/network/nft"
+)
+
+// errKilled is what everything returns once the process of a test has ended.
+var errKilled = errors.New("killed")
+
+// kernel is a fake of links, ports and admission that can end the process after some steps. What it has stays.
+type kernel struct {
+	mu       sync.Mutex
+	steps    int // until the process is killed; negative is never
+	calls    []string
+	links    map[string]string // down or up, by the host's end
+	ports    map[string][]nft.Port
+	admitted map[attach.ID][]netip.Addr
+	fail     map[string]error // of a call
+}
+
+func newKernel() *kernel {
+	return &kernel{
+		steps: -1, links: make(map[string]string), ports: make(map[string][]nft.Port),
+		admitted: make(map[attach.ID][]netip.Addr), fail: make(map[string]error),
+	}
+}
+
+// do does a step, unless the process is killed before it.
+func (k *kernel) do(call string, step func()) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.steps == 0 {
+		return errKilled
+	}
+	k.steps--
+	k.calls = append(k.calls, call)
+	if err := k.fail[call]; err != nil {
+		return err
+	}
+	step()
+	return nil
+}
+
+func (k *kernel) Create(_ link.Config, pod link.Pod) (int, error) {
+	return 7, k.do("create", func() { k.links[pod.Host] = "down" })
+}
+
+func (k *kernel) Up(_ link.Config, pod link.Pod) error {
+	return k.do("up", func() { k.links[pod.Host] = "up" })
+}
+
+func (k *kernel) Check(_ link.Config, pod link.Pod) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.links[pod.Host] != "up" {
+		return fmt.Errorf("device %s is missing", pod.Host)
+	}
+	return nil
+}
+
+func (k *kernel) Refresh(link.Config, link.Pod) error { return nil }
+
+func (k *kernel) List() ([]string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Sorted(maps.Keys(k.links)), nil
+}
+
+// kernelPorts and kernelPolicies are the kernel as other interfaces.
+type (
+	kernelPorts    struct{ *kernel }
+	kernelPolicies struct{ *kernel }
+	kernelEnds     struct{ *kernel }
+)
+
+func (k kernelEnds) Delete(host string) error {
+	return k.do("delete", func() { delete(k.links, host) })
+}
+
+func (k kernelPorts) AddPorts(owner string, all []nft.Port) error {
+	return k.do("ports", func() { k.ports[owner] = all })
+}
+
+func (k kernelPorts) DeletePorts(owner string) error {
+	return k.do("delete ports", func() { delete(k.ports, owner) })
+}
+
+func (k kernelPolicies) Admit(_ context.Context, s attach.Sandbox, addrs []netip.Addr, device uint32) error {
+	if device != 7 {
+		return fmt.Errorf("device %d", device)
+	}
+	return k.do("admit", func() { k.admitted[s.ID] = addrs })
+}
+
+func (k kernelPolicies) Release(_ context.Context, id attach.ID) error {
+	return k.do("release", func() { delete(k.admitted, id) })
+}
+
+func (k kernelPolicies) Check(_ context.Context, s attach.Sandbox, _ []netip.Addr) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, ok := k.admitted[s.ID]; !ok {
+		return errors.New("its policies are missing")
+	}
+	return nil
+}
+
+func (k kernelPolicies) Ready() error { return nil }
+
+// left returns what the kernel has of Pods.
+func (k *kernel) left() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var parts []string
+	for host, state := range k.links {
+		parts = append(parts, host+" "+state)
+	}
+	for owner := range k.ports {
+		parts = append(parts, "ports of "+owner)
+	}
+	for id := range k.admitted {
+		parts = append(parts, "policies of "+id.String())
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// start starts a process with the kernel and the records in dir.
+func start(t *testing.T, k *kernel, dir, ranges string) *sandboxes {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	pool, err := ipam.Open(ipam.Config{Dir: dir, Reuse: time.Minute, Now: time.Now, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []netip.Prefix
+	for text := range strings.FieldsSeq(ranges) {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	if err := pool.SetRanges(all); err != nil {
+		t.Fatal(err)
+	}
+	s := &sandboxes{
+		pool: pool, links: kernelEnds{k}, ports: kernelPorts{k}, admission: kernelPolicies{k}, log: log,
+		node: func() (link.Config, error) { return link.Config{MTU: 1450}, nil }, busy: make(map[ipam.ID]*turn),
+	}
+	owners, err := s.restore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.mu.Lock()
+	k.ports = owners
+	k.mu.Unlock()
+	return s
+}
+
+const dual = "10.244.1.0/24 fd00:1::/64"
+
+func request(verb attach.Verb, pod string) attach.Request {
+	return attach.Request{Verb: verb, Sandbox: attach.Sandbox{
+		ID: attach.ID{ContainerID: "id-of-" + pod, Interface: "eth0"}, Network: "portolan", NetNS: "/run/netns/" + pod,
+		Namespace: "shop", Name: pod, UID: "u-" + pod,
+	}}
+}
+
+func add(pod string) attach.Request {
+	r := request(attach.Add, pod)
+	r.Ports = []attach.Port{{HostPort: 8080, ContainerPort: 80, Protocol: "TCP"}, {ContainerPort: 81}}
+	return r
+}
+
+// TestAdd: ADD makes everything in the order in which no packet passes before its policies, CHECK finds it, and DEL
+// undoes it, twice.
+func TestAdd(t *testing.T) {
+	t.Parallel()
+	k := newKernel()
+	s := start(t, k, t.TempDir(), dual)
+	result, err := s.handle(t.Context(), add("web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := link.HostName("id-of-web", "eth0")
+	want := attach.Result{
+		Host: attach.Interface{Name: host, MAC: "ee:ee:ee:ee:ee:ee", MTU: 1450},
+		Pod:  attach.Interface{Name: "eth0", MAC: "0a:58:0a:f4:01:01", MTU: 1450},
+		Addrs: []attach.Address{
+			{Address: "10.244.1.1/32", Gateway: "169.254.1.1"}, {Address: "fd00:1::1/128", Gateway: "fe80::1"},
+		},
+	}
+	if result.Host != want.Host || result.Pod != want.Pod || !slices.Equal(result.Addrs, want.Addrs) {
+		t.Errorf("ADD: %+v, want %+v", *result, want)
+	}
+	if got := strings.Join(k.calls, ", "); got != "create, admit, up, ports" {
+		t.Errorf("ADD did %s", got)
+	}
+	const owner = "shop/web (id-of-web,eth0)"
+	if got := k.ports[owner]; len(got) != 2 || got[0].HostPort != 8080 || got[0].To.String() != "10.244.1.1:80" {
+		t.Errorf("ports %+v", k.ports)
+	}
+	check := request(attach.Check, "web")
+	check.Addresses = []string{"10.244.1.1", "fd00:1::1"}
+	if _, err := s.handle(t.Context(), check); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	check.Addresses = check.Addresses[:1]
+	if _, err := s.handle(t.Context(), check); err == nil || !strings.Contains(err.Error(), "ADD had the result [10.244.1.1]") {
+		t.Errorf("CHECK with another result: %v", err)
+	}
+	for range 2 {
+		if _, err := s.handle(t.Context(), request(attach.Release, "web")); err != nil {
+			t.Errorf("DEL: %v", err)
+		}
+	}
+	if left := k.left(); left != "" || len(s.pool.All()) > 0 {
+		t.Errorf("left: %s, %v", left, s.pool.All())
+	}
+}
+
+// TestFails: whatever step of ADD fails, nothing is left, and the next attempt works.
+func TestFails(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"create", "admit", "up", "ports"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			k := newKernel()
+			s := start(t, k, t.TempDir(), dual)
+			full := errors.New("it is full")
+			k.fail[call] = full
+			if _, err := s.handle(t.Context(), add("web")); !errors.Is(err, full) {
+				t.Errorf("ADD: %v, want %v", err, full)
+			}
+			if left := k.left(); left != "" || len(s.pool.All()) > 0 {
+				t.Errorf("left: %s, %v", left, s.pool.All())
+			}
+			delete(k.fail, call)
+			if _, err := s.handle(t.Context(), add("web")); err != nil {
+				t.Errorf("ADD again: %v", err)
+			}
+		})
+	}
+}
+
+// TestKilled: the process ends at each step of ADD and of DEL. The next one, after the runtime's DEL or its GC, has
+// nothing left of the Pod; and it can start another one, or the same again.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	del := func(s *sandboxes) error {
+		_, err := s.handle(context.Background(), request(attach.Release, "web"))
+		return err
+	}
+	collect := func(s *sandboxes) error {
+		_, err := s.handle(context.Background(), attach.Request{Verb: attach.Collect, Sandbox: attach.Sandbox{Network: "portolan"}})
+		return err
+	}
+	for _, verb := range []attach.Verb{attach.Add, attach.Release} {
+		for end, ends := range map[string]func(*sandboxes) error{"DEL": del, "GC": collect} {
+			for steps := range 5 {
+				t.Run(fmt.Sprintf("%s, %d steps, %s", verb, steps, end), func(t *testing.T) {
+					t.Parallel()
+					k, dir := newKernel(), t.TempDir()
+					s := start(t, k, dir, dual)
+					if verb == attach.Release {
+						if _, err := s.handle(t.Context(), add("web")); err != nil {
+							t.Fatal(err)
+						}
+					}
+					k.steps = steps
+					r := add("web")
+					r.Verb = verb
+					_, err := s.handle(t.Context(), r)
+					if steps < 4 && verb == attach.Add && err == nil {
+						t.Fatal("nothing was killed")
+					}
+					k.steps = -1
+					s = start(t, k, dir, dual)
+					if _, err := s.handle(t.Context(), add("web")); err != nil {
+						t.Errorf("ADD of the same again: %v", err)
+					}
+					if err := ends(s); err != nil {
+						t.Errorf("%s: %v", end, err)
+					}
+					if left := k.left(); left != "" || len(s.pool.All()) > 0 {
+						t.Errorf("left: %s, %v", left, s.pool.All())
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestAway: a Pod whose DEL came while the agent was away, so that the plugin removed the record, has no link when the
+// agent is back.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	k, dir := newKernel(), t.TempDir()
+	s := start(t, k, dir, dual)
+	for _, pod := range []string{"web", "db"} {
+		r := request(attach.Add, pod)
+		if _, err := s.handle(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.pool.Release(idOf(request(attach.Add, "web").ID)); err != nil {
+		t.Fatal(err)
+	}
+	start(t, k, dir, dual)
+	if want := link.HostName("id-of-db", "eth0") + " up"; !strings.Contains(k.left(), want) || len(k.links) != 1 {
+		t.Errorf("left: %s, want %s", k.left(), want)
+	}
+}
+
+// TestReclaim: when all addresses are used, those of sandboxes that are gone are given to new Pods, and if none is gone
+// the error says what to do.
+func TestReclaim(t *testing.T) {
+	t.Parallel()
+	k := newKernel()
+	s := start(t, k, t.TempDir(), "10.244.1.0/30")
+	for _, pod := range []string{"a", "b"} {
+		if _, err := s.handle(t.Context(), request(attach.Add, pod)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.handle(t.Context(), request(attach.Add, "c"))
+	if _, full := errors.AsType[*ipam.ExhaustedError](err); !full {
+		t.Errorf("ADD of a third Pod: %v, want that there is no address", err)
+	}
+	delete(k.links, link.HostName("id-of-a", "eth0")) // with its network namespace
+	result, err := s.handle(t.Context(), request(attach.Add, "c"))
+	if err != nil || result.Addrs[0].Address != "10.244.1.1/32" {
+		t.Errorf("ADD after a Pod has gone: %+v, %v", result, err)
+	}
+}
+
+// TestRefusals: what cannot be done is told, with the code of the specification.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	k := newKernel()
+	s := start(t, k, t.TempDir(), dual)
+	noPod, port, protocol, address, path := add("web"), add("web"), add("web"), add("web"), add("web")
+	noPod.Name = ""
+	port.Ports[0].ContainerPort = 0
+	protocol.Ports[0].Protocol = "icmp"
+	address.Ports[0].HostIP = "eth0"
+	path.ContainerID = "../x"
+	chained := add("web")
+	chained.Verb = attach.Admit
+	unknown := add("web")
+	unknown.Verb = "mend"
+	for name, test := range map[string]struct {
+		r    attach.Request
+		code attach.Code
+		want string
+	}{
+		"no Pod":              {noPod, attach.CodeEnvironment, "CNI_ARGS has no K8S_POD_NAMESPACE and K8S_POD_NAME"},
+		"no port":             {port, attach.CodeConfig, "portMappings: host port 8080 has no container port"},
+		"a protocol":          {protocol, attach.CodeConfig, `portMappings: protocol "icmp" of host port 8080 is not tcp, udp or sctp`},
+		"no address":          {address, attach.CodeConfig, `portMappings: host IP "eth0" of host port 8080 is not an address`},
+		"a path":              {path, attach.CodeEnvironment, "container ID"},
+		"another network":     {chained, attach.CodeConfig, "the agent of this node makes the network of Pods itself"},
+		"an unknown verb":     {unknown, 0, `verb "mend" is unknown`},
+		"CHECK without a Pod": {request(attach.Check, "web"), 0, "the agent has not made this link"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := s.handle(t.Context(), test.r)
+			refused, _ := errors.AsType[*attach.RefusedError](err)
+			if err == nil || !strings.HasPrefix(err.Error(), test.want) || test.code != 0 && (refused == nil || refused.Code != test.code) {
+				t.Errorf("error %v, want code %d, %s", err, test.code, test.want)
+			}
+		})
+	}
+}
+
+// TestParallel: a thousand Pods that start and end at the same time, some twice, leave nothing.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	k := newKernel()
+	s := start(t, k, t.TempDir(), "10.244.0.0/20 fd00:1::/64")
+	var all sync.WaitGroup
+	for i := range 1000 {
+		pod := fmt.Sprint("web-", i)
+		for range 1 + i%2 {
+			all.Go(func() {
+				if _, err := s.handle(t.Context(), request(attach.Add, pod)); err != nil {
+					t.Errorf("ADD: %v", err)
+				}
+				if _, err := s.handle(t.Context(), request(attach.Release, pod)); err != nil {
+					t.Errorf("DEL: %v", err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if left := k.left(); left != "" || len(s.pool.All()) > 0 || len(s.busy) > 0 {
+		t.Errorf("left: %s, %d records, %d turns", left, len(s.pool.All()), len(s.busy))
+	}
+}

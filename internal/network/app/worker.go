@@ -1,0 +1,319 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/network/ipam"
+	"portolan.dev/portolan/internal/network/link"
+	"portolan.dev/portolan/internal/network/nft"
+	"portolan.dev/portolan/internal/network/plan"
+	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/support/programmer"
+)
+
+// router has the kernel have routes to the Pods of other nodes. *route.Router implements it.
+type router interface {
+	Host() (route.Host, error)
+	HostChanged() <-chan struct{}
+	Sync(*route.Plan) error
+	Apply(*route.Changes) error
+	Run(context.Context) error
+	Close()
+}
+
+// kernelTable has the kernel have the ranges, and the ports of the node that lead to Pods. *nft.Table implements it.
+type kernelTable interface {
+	ports
+	Restore(map[string][]nft.Port) error
+	Sync(nft.Ranges) error
+	Apply(*nft.RangeChanges) error
+	Watch(context.Context, chan<- nft.Notice) error
+	Close()
+}
+
+// worker follows the model.
+type worker struct {
+	*Network
+	compiler   *plan.Compiler
+	programmer *programmer.Programmer
+	router     router
+	table      kernelTable
+	pool       *ipam.Pool
+	boxes      *sandboxes
+	usable     chan struct{} // closed when Pods can have links for the first time
+	isUsable   bool          // usable is closed
+
+	absent atomic.Bool // the cluster has no Node of this name
+
+	mu       sync.Mutex // guards the fields below
+	local    route.Local
+	ranges   []netip.Prefix
+	verdicts []string // of the own Node
+}
+
+// errNotSynced is the error until the first transaction.
+var errNotSynced = errors.New("the kernel does not have the routes of the cluster yet")
+
+// longestRepair is the longest pause before a repair, and before the next attempt after a failed one.
+const longestRepair = 10 * time.Second
+
+func newWorker(n *Network) *worker {
+	s := &n.settings
+	return &worker{
+		Network: n,
+		compiler: plan.NewCompiler(plan.Config{
+			Node: n.cfg.Node, Encapsulation: plan.Encapsulation(s.Encapsulation), VNI: s.VNI, Port: s.Port, MTU: s.MTU,
+			NonMasquerade: s.NonMasquerade,
+		}),
+		programmer: programmer.New(programmer.Config{
+			Part:          "network",
+			Table:         s.Table,
+			Title:         "the nftables table of the network",
+			State:         "the network of the Pods",
+			NotSynced:     errNotSynced,
+			Standby:       "another process makes the network of this node; this one takes over when it ends",
+			Repeated:      "each time Pods may not reach what is outside the cluster until it is repaired",
+			LongestRepair: longestRepair,
+			Log:           n.cfg.Log,
+		}),
+		usable: make(chan struct{}),
+	}
+}
+
+// run works until ctx is done, and returns nil.
+func (w *worker) run(ctx context.Context) error {
+	feed := w.cfg.Store.Subscribe()
+	defer feed.Close()
+	defer w.programmer.Close()
+	missed := false // changes while the cluster was not known
+	for {
+		var changes cluster.Changes
+		hostChanged := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-feed.Ready():
+			changes = feed.Pending()
+		case <-w.router.HostChanged():
+			hostChanged = true
+		case <-w.programmer.Due():
+		}
+		if !w.known() {
+			missed = true
+			continue
+		}
+		scope := w.programmer.Begin()
+		if scope == programmer.None {
+			continue // the next attempt brings everything
+		}
+		if changes.Everything || missed {
+			scope, missed = programmer.Full, false
+		}
+		w.apply(ctx, scope, changes, hostChanged)
+	}
+}
+
+// known reports whether the cluster is known, with the own Node. Until then the kernel keeps what it has: without the
+// Node nothing can be compiled, and its Pods go on.
+func (w *worker) known() (known bool) {
+	w.cfg.Store.View(func(v *cluster.View) {
+		known = v.Loaded(w.Needs()...)
+		absent := known && v.Node(w.cfg.Node) == nil
+		known = known && !absent
+		if absent != w.absent.Swap(absent) && absent {
+			w.cfg.Log.Warn("the cluster has no Node of this name: routes stay as they are, and no Pod can start; "+
+				"proxy.nodeName names another", "node", w.cfg.Node)
+		}
+	})
+	return known
+}
+
+// apply brings changes into the kernel, or everything.
+func (w *worker) apply(ctx context.Context, scope programmer.Scope, c cluster.Changes, hostChanged bool) {
+	start := time.Now()
+	var err error
+	if scope == programmer.Full {
+		err = w.sync(ctx)
+	} else {
+		var changed bool
+		if changed, err = w.change(c, hostChanged); !changed {
+			return
+		}
+	}
+	first := w.programmer.Done(programmer.Result{Scope: scope, Took: time.Since(start), Err: err})
+	if first {
+		w.cfg.Log.Info("the kernel has the routes of the cluster", "took", time.Since(start))
+		w.cfg.Loaded()
+	}
+	switch problem := w.problem(); {
+	case w.isUsable:
+	case problem == nil:
+		w.isUsable = true
+		w.cfg.Log.Info("the node can start Pods", "podCIDRs", w.ranges, "mtu", w.local.MTU)
+		close(w.usable)
+	case first:
+		w.cfg.Log.Warn("the node cannot start Pods", "err", problem)
+	}
+}
+
+// sync has the kernel have everything.
+func (w *worker) sync(ctx context.Context) error {
+	host, err := w.router.Host()
+	if err != nil {
+		return fmt.Errorf("read the interfaces of the node: %w", err)
+	}
+	var state *plan.State
+	w.cfg.Store.View(func(v *cluster.View) { state = w.compiler.All(v, host) })
+	if err := w.adopt(state.Routes.Local, state.Ranges.Pods); err != nil {
+		return err
+	}
+	err = errors.Join(w.router.Sync(&state.Routes), w.table.Sync(state.Ranges), w.refresh())
+	w.programmer.Watch(ctx, w.table)
+	return err
+}
+
+// change has the kernel have what changed, and reports whether anything did.
+func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err error) {
+	var all []*plan.Changes
+	w.cfg.Store.View(func(v *cluster.View) {
+		if len(c.Objects) > 0 {
+			all = append(all, w.compiler.Apply(v, namesOf(c)))
+		}
+	})
+	if hostChanged {
+		host, err := w.router.Host()
+		if err != nil {
+			return true, fmt.Errorf("read the interfaces of the node: %w", err)
+		}
+		all = append(all, w.compiler.SetHost(host))
+	}
+	var errs []error
+	for _, c := range all {
+		if c.Routes.Empty() && c.Ranges.Empty() {
+			continue
+		}
+		changed = true
+		errs = append(errs, w.follow(c), w.router.Apply(&c.Routes), w.table.Apply(&c.Ranges))
+	}
+	if hostChanged {
+		errs = append(errs, w.refresh())
+	}
+	err = errors.Join(errs...)
+	return changed || err != nil, err
+}
+
+// AddPorts has ports of the node lead to a Pod. If the kernel may lack what was programmed, it is programmed again.
+func (w *worker) AddPorts(owner string, all []nft.Port) error {
+	return w.mend(w.table.AddPorts(owner, all))
+}
+
+// DeletePorts removes the ports of a Pod.
+func (w *worker) DeletePorts(owner string) error { return w.mend(w.table.DeletePorts(owner)) }
+
+// mend has everything be programmed again after an error of the kernel.
+func (w *worker) mend(err error) error {
+	if _, taken := errors.AsType[*nft.ConflictError](err); err != nil && !taken {
+		w.programmer.Retry()
+	}
+	return err
+}
+
+// refresh has the node have routes to its Pods, which the kernel removes with an address of the node.
+func (w *worker) refresh() error {
+	w.mu.Lock()
+	cfg, known := w.linkConfig()
+	w.mu.Unlock()
+	if !known {
+		return nil
+	}
+	return w.boxes.refresh(cfg)
+}
+
+// follow has new Pods have what changed of the node.
+func (w *worker) follow(c *plan.Changes) error {
+	w.mu.Lock()
+	local, ranges := w.local, slices.Clone(w.ranges)
+	w.mu.Unlock()
+	if c.Routes.Local != nil {
+		local = *c.Routes.Local
+	}
+	ranges = slices.DeleteFunc(ranges, func(r netip.Prefix) bool { return slices.Contains(c.Ranges.DeletePods, r) })
+	return w.adopt(local, append(ranges, c.Ranges.AddPods...))
+}
+
+// adopt has new Pods have addresses out of some ranges, and links with what the node has.
+func (w *worker) adopt(local route.Local, ranges []netip.Prefix) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.local, w.ranges = local, ranges
+	w.verdicts = nil
+	for _, v := range w.compiler.Verdicts(w.cfg.Node) {
+		w.verdicts = append(w.verdicts, fmt.Sprintf("Node %s: %s", w.cfg.Node, v))
+	}
+	return w.pool.SetRanges(ranges)
+}
+
+// link returns what the links of Pods have in common, or why they cannot be made.
+func (w *worker) link() (link.Config, error) {
+	if w.absent.Load() {
+		return link.Config{}, fmt.Errorf("the cluster has no Node %s", w.cfg.Node)
+	}
+	if !w.programmer.Synced() {
+		return link.Config{}, w.programmer.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cfg, known := w.linkConfig()
+	if !known || len(w.ranges) == 0 {
+		return link.Config{}, w.unusable()
+	}
+	return cfg, nil
+}
+
+// linkConfig returns what the links of Pods have in common; known is false before the node has an address. The caller
+// holds mu.
+func (w *worker) linkConfig() (cfg link.Config, known bool) {
+	return link.Config{
+		MTU: w.local.MTU, Source4: w.local.Source(netip.IPv4Unspecified()), Source6: w.local.Source(netip.IPv6Unspecified()),
+	}, w.local.MTU != 0
+}
+
+// unusable returns why Pods cannot have links. The caller holds mu.
+func (w *worker) unusable() error {
+	if len(w.verdicts) > 0 {
+		return errors.New(w.verdicts[0])
+	}
+	return ipam.ErrNoRanges
+}
+
+// problem returns why Pods cannot have links, or nil.
+func (w *worker) problem() error {
+	_, err := w.link()
+	return err
+}
+
+// remarks returns what of the own Node has no effect.
+func (w *worker) remarks() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.verdicts)
+}
+
+// namesOf yields the names of the Nodes among changes.
+func namesOf(c cluster.Changes) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for ref := range c.Objects {
+			if ref.Kind == cluster.KindNode && !yield(ref.Key.Name) {
+				return
+			}
+		}
+	}
+}

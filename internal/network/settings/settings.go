@@ -1,0 +1,107 @@
+// Package settings declares the section of the configuration file for the network of Pods: its keys, its defaults and
+// what it compiles to.
+package settings
+
+import (
+	"net/netip"
+	"path/filepath"
+	"slices"
+
+	"portolan.dev/portolan/internal/config/key"
+)
+
+// Which nodes are reached through a tunnel.
+const (
+	CrossSubnet = "crossSubnet"
+	Always      = "always"
+	Never       = "never"
+)
+
+// DefaultTable is the name of the table.
+const DefaultTable = "portolan-network"
+
+// ConfName is the name of the file of the network configuration. Container runtimes load the first file by name.
+const ConfName = "05-portolan.conflist"
+
+// Network is the section of the network of Pods.
+type Network struct {
+	Encapsulation string `yaml:"encapsulation"`
+	MTU           int    `yaml:"mtu"` // 0 is that of the uplink, less what tunnels add
+	VXLAN         VXLAN  `yaml:"vxlan"`
+	Masquerade    bool   `yaml:"masquerade"`
+	// NonMasqueradeCIDRs are ranges outside the cluster to which Pods keep their addresses.
+	NonMasqueradeCIDRs []string `yaml:"nonMasqueradeCIDRs"`
+	Table              string   `yaml:"table"`
+	CNI                CNI      `yaml:"cni"`
+}
+
+// VXLAN is the section of tunnels between nodes.
+type VXLAN struct {
+	VNI  int `yaml:"vni"`
+	Port int `yaml:"port"` // of UDP
+}
+
+// CNI is the section of the plugin.
+type CNI struct {
+	Socket string `yaml:"socket"`
+	// Install has the agent install the plugin, into the directories BinDir and ConfDir.
+	Install bool   `yaml:"install"`
+	BinDir  string `yaml:"binDir"`
+	ConfDir string `yaml:"confDir"`
+}
+
+// Default returns the section of a file that lacks it.
+func Default() Network {
+	return Network{
+		Encapsulation: CrossSubnet, VXLAN: VXLAN{VNI: 80, Port: 4789}, Masquerade: true,
+		Table: DefaultTable,
+		CNI:   CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
+	}
+}
+
+// Compiled is the section in the types of the packages that use it.
+type Compiled struct {
+	Encapsulation string // CrossSubnet, Always or Never
+	MTU           int
+	VNI           uint32
+	Port          uint16
+	Masquerade    bool
+	NonMasquerade []netip.Prefix
+	Table         string
+	CNI           CNI
+}
+
+// Compile checks the section, except for the checks in Keys, and returns it in the types of the packages that use it.
+// Its error is a *key.Error.
+func (n *Network) Compile() (Compiled, error) {
+	made := Compiled{
+		Encapsulation: n.Encapsulation, MTU: n.MTU, VNI: uint32(n.VXLAN.VNI), Port: uint16(n.VXLAN.Port),
+		Masquerade: n.Masquerade, Table: n.Table, CNI: n.CNI,
+	}
+	// IPv6 requires that every link carry packets of 1280 octets (RFC 8200, section 5), and IPv4 of 68 (RFC 791).
+	const least = 1280
+	switch {
+	case n.MTU != 0 && n.MTU < least:
+		return made, key.Errorf("network.mtu", "%d is less than %d, which IPv6 needs; 0 is that of the uplink", n.MTU, least)
+	case n.Table == "":
+		return made, key.Errorf("network.table", "is empty; leave it out for %s", DefaultTable)
+	}
+	for _, p := range []struct{ name, path string }{
+		{"socket", n.CNI.Socket}, {"binDir", n.CNI.BinDir}, {"confDir", n.CNI.ConfDir},
+	} {
+		if !filepath.IsAbs(p.path) {
+			return made, key.Errorf("network.cni."+p.name, "%q is not an absolute path", p.path)
+		}
+	}
+	for i, text := range n.NonMasqueradeCIDRs {
+		r, err := netip.ParsePrefix(text)
+		if err != nil {
+			return made, key.ItemErrorf("network.nonMasqueradeCIDRs", i, "%q is not a range such as 10.0.0.0/8", text)
+		}
+		if r = r.Masked(); slices.Contains(made.NonMasquerade, r) {
+			return made, key.ItemErrorf("network.nonMasqueradeCIDRs", i, "%q is given twice", text)
+		}
+		made.NonMasquerade = append(made.NonMasquerade, r)
+	}
+	return made, nil
+}

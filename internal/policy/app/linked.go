@@ -1,0 +1,67 @@
+package app
+
+import (
+	"context"
+	"net/netip"
+
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/policy/cni"
+)
+
+// Admission has the policies of Pods in the kernel for a network in this process, see Config.Linked. Its methods are
+// safe for concurrent use.
+type Admission struct{ policy *Policy }
+
+// Admission returns what a network in this process asks before it sets a Pod's link up.
+func (p *Policy) Admission() *Admission { return &Admission{p} }
+
+// Admit returns nil when the kernel judges all packets of a sandbox with these addresses, behind the device of the node
+// with this index, by the policies of its Pod. If ctx is done it returns its cause. The end of a sandbox that was not
+// admitted is not to be told.
+func (a *Admission) Admit(ctx context.Context, s attach.Sandbox, addrs []netip.Addr, device uint32) error {
+	registry, err := a.registry(ctx)
+	if err != nil {
+		return err
+	}
+	return registry.Admit(ctx, cni.Attachment{Sandbox: s, Addresses: addrs, Device: device})
+}
+
+// Release says that a sandbox has ended; one that is unknown has ended before.
+func (a *Admission) Release(ctx context.Context, id attach.ID) error {
+	registry, err := a.registry(ctx)
+	if err != nil {
+		return err
+	}
+	return registry.Release(ctx, id)
+}
+
+// Check returns nil if the kernel judges packets as Admit says.
+func (a *Admission) Check(ctx context.Context, s attach.Sandbox, addrs []netip.Addr) error {
+	registry, err := a.registry(ctx)
+	if err != nil {
+		return err
+	}
+	return registry.Check(ctx, cni.Attachment{Sandbox: s, Addresses: addrs})
+}
+
+// Collect releases the sandboxes of a network that are not in valid.
+func (a *Admission) Collect(ctx context.Context, network string, valid []attach.ID) error {
+	registry, err := a.registry(ctx)
+	if err != nil {
+		return err
+	}
+	return registry.Collect(ctx, network, valid)
+}
+
+// Ready returns why sandboxes cannot be admitted now, or nil.
+func (a *Admission) Ready() error { return a.policy.worker.programmer.Err() }
+
+// registry returns the attachments when this process programs the table.
+func (a *Admission) registry(ctx context.Context) (*cni.Registry, error) {
+	select {
+	case <-a.policy.owned:
+		return a.policy.registry, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

@@ -2,7 +2,7 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream test/conformance
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-gateway evidence-h2 evidence-policy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-network bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-gateway evidence-h2 evidence-policy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ bench-gateway: ## the gateway beside other proxies, about 30 minutes; docs/bench
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md
 	cd bench && go run . live -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-network: ## the network of Pods beside other CNI plugins, about 8 minutes, as root; docs/bench.md
+	cd bench && go run . network -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-node: ## what the agent on a node is to Pods, beside CoreDNS, about 20 minutes, as root; docs/bench.md
 	cd bench && go run . node -write ../docs/bench.md $(BENCHFLAGS)

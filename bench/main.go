@@ -9,6 +9,7 @@ import (
 	"portolan.dev/portolan/bench/forwarding"
 	"portolan.dev/portolan/bench/gateway"
 	"portolan.dev/portolan/bench/live"
+	"portolan.dev/portolan/bench/network"
 	"portolan.dev/portolan/bench/node"
 	"portolan.dev/portolan/bench/policy"
 	"portolan.dev/portolan/bench/proxy"
@@ -24,6 +25,7 @@ func main() {
 		forwarding.Suite(),
 		gateway.Suite(),
 		live.Suite(),
+		network.Suite(),
 		node.Suite(),
 		policy.Suite(),
 		proxy.Suite(),

@@ -236,7 +236,7 @@ func send(w http.ResponseWriter, frame []byte) {
 func (f *Server) serve(w http.ResponseWriter, r *http.Request) {
 	k := f.kinds[path.Base(r.URL.Path)]
 	if k == nil {
-		http.NotFound(w, r)
+		f.sendOne(w, r)
 		return
 	}
 	query := r.URL.Query()
@@ -290,6 +290,30 @@ func (f *Server) sendList(w http.ResponseWriter, k *kind, only string) {
 	f.mu.Unlock()
 	var body bytes.Buffer
 	if err := errors.Join(meta.SetList(list, items), k.codec.encoder.Encode(list, &body)); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", k.codec.contentType)
+	_, _ = w.Write(body.Bytes()) // the client may have gone
+}
+
+// sendOne sends an object by its name.
+func (f *Server) sendOne(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	resource, name := path.Split(r.URL.Path)
+	k := f.kinds[path.Base(resource)]
+	if k == nil || r.Method != http.MethodGet {
+		http.NotFound(w, r)
+		return
+	}
+	all := k.named(name)
+	if len(all) == 0 {
+		http.NotFound(w, r)
+		return
+	}
+	var body bytes.Buffer
+	if err := k.codec.encoder.Encode(all[0].object, &body); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

@@ -59,6 +59,7 @@ func (w *Workshop) build(ctx context.Context, module, folder, name string) (path
 // of its own.
 type released struct {
 	folder  string // of that module
+	name    string // of the file
 	module  string // that has the program, and its version
 	program string // its package
 }
@@ -72,7 +73,7 @@ func (w *Workshop) buildOnce(ctx context.Context, r released) (p *Program, err e
 	}
 	p = &Program{
 		Version: strings.TrimPrefix(version, "v"),
-		path:    filepath.Join(w.cache, fmt.Sprintf("%s-%s-%s", r.folder, version, w.goVersion)),
+		path:    filepath.Join(w.cache, fmt.Sprintf("%s-%s-%s", r.name, version, w.goVersion)),
 	}
 	if _, err := os.Stat(p.path); err == nil {
 		return p, nil

@@ -34,6 +34,11 @@ const (
 	NameCaddy     = "caddy"
 	NameNginx     = "nginx"
 	NameHAProxy   = "haproxy"
+	NameFlannel   = "flannel"
+	NamePTP       = "ptp" // this and the following are CNI plugins
+	NameBridge    = "bridge"
+	NameHostLocal = "host-local"
+	NamePortMap   = "portmap"
 	NameEcho      = "echo" // answers with the query, to measure the cost of the rig
 )
 
@@ -44,24 +49,40 @@ var programs = map[string]func(ctx context.Context, w *Workshop) (*Program, erro
 		return w.PortolanOf(ctx, w.Tree, NamePortolan)
 	},
 	NameCoreDNS: func(ctx context.Context, w *Workshop) (*Program, error) {
-		return w.buildOnce(ctx, released{"coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"})
+		return w.buildOnce(ctx, released{"coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"})
 	},
 	NameKubeProxy: func(ctx context.Context, w *Workshop) (*Program, error) {
-		return w.buildOnce(ctx, released{"kubeproxy", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"})
+		return w.buildOnce(ctx, released{"kubeproxy", "kubeproxy", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"})
 	},
 	NameCaddy: func(ctx context.Context, w *Workshop) (*Program, error) {
 		const module = "github.com/caddyserver/caddy/v2"
-		return w.buildOnce(ctx, released{"caddy", module, module + "/cmd/caddy"})
+		return w.buildOnce(ctx, released{"caddy", "caddy", module, module + "/cmd/caddy"})
 	},
-	NameNginx:   fromDebian("nginx", "nginx", "-v", "nginx/"),
-	NameHAProxy: fromDebian("haproxy", "haproxy", "-v", "version "),
-	NameKnot:    fromDebian("knot", "knotd", "--version", "version "),
-	NameNSD:     fromDebian("nsd", "nsd", "-v", "version "),
-	NameUnbound: fromDebian("unbound", "unbound", "-V", "Version "),
+	NameFlannel: func(ctx context.Context, w *Workshop) (*Program, error) {
+		const program = "portolan.dev/portolan/bench/flannel" // of flannel's packages
+		return w.buildOnce(ctx, released{"flannel", "flannel", "github.com/flannel-io/flannel", program})
+	},
+	NamePTP:       cniPlugin(NamePTP, "main"),
+	NameBridge:    cniPlugin(NameBridge, "main"),
+	NameHostLocal: cniPlugin(NameHostLocal, "ipam"),
+	NamePortMap:   cniPlugin(NamePortMap, "meta"),
+	NameNginx:     fromDebian("nginx", "nginx", "-v", "nginx/"),
+	NameHAProxy:   fromDebian("haproxy", "haproxy", "-v", "version "),
+	NameKnot:      fromDebian("knot", "knotd", "--version", "version "),
+	NameNSD:       fromDebian("nsd", "nsd", "-v", "version "),
+	NameUnbound:   fromDebian("unbound", "unbound", "-V", "Version "),
 	NameEcho: func(ctx context.Context, w *Workshop) (*Program, error) {
 		path, err := w.Tool(ctx, NameEcho)
 		return &Program{path: path}, err
 	},
+}
+
+// cniPlugin returns a function that provides a reference CNI plugin of a kind.
+func cniPlugin(name, kind string) func(context.Context, *Workshop) (*Program, error) {
+	const module = "github.com/containernetworking/plugins"
+	return func(ctx context.Context, w *Workshop) (*Program, error) {
+		return w.buildOnce(ctx, released{"cniplugins", "cni-" + name, module, module + "/plugins/" + kind + "/" + name})
+	}
 }
 
 // fromDebian returns a function that provides the program of a package. Its version

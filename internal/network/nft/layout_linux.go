@@ -37,9 +37,12 @@ const chainPorts = "host-ports"
 func (c *Config) layout() []chain {
 	jump := [][]expr.Any{{&expr.Verdict{Kind: expr.VerdictJump, Chain: chainPorts}}}
 	return []chain{
-		{name: "guard", base: baseChain{"filter", unix.NF_INET_PRE_ROUTING, priorityRaw}, rules: guard()},
+		{name: "guard", base: baseChain{"filter", unix.NF_INET_LOCAL_IN, priorityRaw}, rules: append(answers(), outside()...)},
 		{name: chainPorts, rules: append(translations(ipv4), translations(ipv6)...)},
-		{name: "prerouting", base: baseChain{"nat", unix.NF_INET_PRE_ROUTING, priorityDestination}, rules: jump},
+		{
+			name: "prerouting", base: baseChain{"nat", unix.NF_INET_PRE_ROUTING, priorityDestination},
+			rules: append(outside(), jump...),
+		},
 		{name: "output", base: baseChain{"nat", unix.NF_INET_LOCAL_OUT, priorityDestination}, rules: jump},
 		{name: "postrouting", base: baseChain{"nat", unix.NF_INET_POST_ROUTING, prioritySource}, rules: c.postrouting()},
 	}
@@ -47,22 +50,29 @@ func (c *Config) layout() []chain {
 
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// guard returns the rules that drop packets to and from 127.0.0.0/8 that come from outside.
-func guard() (rules [][]expr.Any) {
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, "lo")
-	for _, offset := range []uint32{ipv4.source + ipv4.size, ipv4.source} {
-		rule := append(
-			[]expr.Any{
-				&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
-				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: name},
-			},
-			ipv4.is()...,
-		)
-		rule = append(rule, ipv4.compare(offset, loopback, expr.CmpOpEq)...)
-		rules = append(rules, append(rule, &expr.Verdict{Kind: expr.VerdictDrop}))
+// outside returns the rules that drop packets to and from 127.0.0.0/8 that come from outside.
+func outside() [][]expr.Any {
+	drop := &expr.Verdict{Kind: expr.VerdictDrop}
+	return [][]expr.Any{
+		append(fromOutside(ipv4.source+ipv4.size), drop), append(fromOutside(ipv4.source), drop),
 	}
-	return rules
+}
+
+// answers returns the rule that accepts packets to 127.0.0.0/8 of connections whose destination was changed.
+func answers() [][]expr.Any {
+	rule := append(fromOutside(ipv4.source+ipv4.size), translated()...)
+	return [][]expr.Any{append(rule, &expr.Verdict{Kind: expr.VerdictAccept})}
+}
+
+// fromOutside is the condition that a packet has an address of 127.0.0.0/8 and comes from another device than lo. The
+// address comes first: almost no packet has one.
+func fromOutside(offset uint32) []expr.Any {
+	const loopbackDevice = 1 // LOOPBACK_IFINDEX of net/net_namespace.h
+	return append(
+		append(ipv4.is(), ipv4.compare(offset, loopback, expr.CmpOpEq)...),
+		&expr.Meta{Key: expr.MetaKeyIIF, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: native(loopbackDevice)},
+	)
 }
 
 // translations returns the rules that translate destinations of a family: ports at one address first.

@@ -166,6 +166,7 @@ func TestHostPorts(t *testing.T) {
 		all = append(all, Port{TCP, netip.Addr{}, 80, to}, Port{TCP, node[f], 81, to})
 	}
 	all = append(all, Port{TCP, netip.MustParseAddr("127.0.0.1"), 82, netip.AddrPortFrom(servers[0], servePort)})
+	all = append(all, Port{TCP, netip.MustParseAddr("127.0.0.2"), 84, netip.AddrPortFrom(servers[0], servePort)})
 	must(t, table.AddPorts("shop/web", all))
 	none := netip.Addr{}
 	loopback := netip.MustParseAddr("127.0.0.1")
@@ -199,7 +200,16 @@ func TestHostPorts(t *testing.T) {
 	namespacetest.SetSysctl(t, "net/ipv4/conf/outside/route_localnet", "1")
 	serve(t, 90)
 	namespacetest.Do(t, w.outside, func() { namespacetest.SetSysctl(t, "net/ipv4/conf/all/route_localnet", "1") })
-	check("127.0.0.0/8 of the node from outside", w.outside, none, netip.MustParseAddr("127.0.0.2"), 90, "no answer")
+	second := netip.MustParseAddr("127.0.0.2")
+	check("127.0.0.0/8 of the node from outside", w.outside, none, second, 90, "no answer")
+	check("a port of 127.0.0.0/8 from outside", w.outside, none, second, 84, "no answer")
+	untracked := `table ip untracked {
+		chain in { type filter hook prerouting priority raw; ip daddr 127.0.0.2 notrack; }
+		chain out { type filter hook output priority raw; ip saddr 127.0.0.2 notrack; }
+	}`
+	must(t, exec.Command("nft", untracked).Run())
+	check("127.0.0.0/8 of the node from outside, untracked", w.outside, none, second, 90, "no answer")
+	must(t, exec.Command("nft", "delete table ip untracked").Run())
 	if err := table.AddPorts("shop/api", all[:1]); err == nil || !strings.Contains(err.Error(), "shop/web") {
 		t.Errorf("a port that another Pod has: %v", err)
 	}

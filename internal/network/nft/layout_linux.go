@@ -37,7 +37,10 @@ const chainPorts = "host-ports"
 func (c *Config) layout() []chain {
 	jump := [][]expr.Any{{&expr.Verdict{Kind: expr.VerdictJump, Chain: chainPorts}}}
 	return []chain{
-		{name: "guard", base: baseChain{"filter", unix.NF_INET_LOCAL_IN, priorityRaw}, rules: append(answers(), outside()...)},
+		{
+			name: "guard", base: baseChain{"filter", unix.NF_INET_LOCAL_IN, priorityRaw},
+			rules: append(answers(), outside()...),
+		},
 		{name: chainPorts, rules: append(translations(ipv4), translations(ipv6)...)},
 		{
 			name: "prerouting", base: baseChain{"nat", unix.NF_INET_PRE_ROUTING, priorityDestination},

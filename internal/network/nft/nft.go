@@ -31,9 +31,9 @@
 // A process of the node reaches a hostPort at 127.0.0.1, too, if route_localnet is 1 on the node's end of the Pod's
 // link (Linux, Documentation/networking/ip-sysctl.rst): answers come from there with a source that is 127.0.0.1
 // after translation. Since the kernel would then take packets to 127.0.0.0/8 from the Pod, all that come from outside
-// are dropped, on every device: the first of a connection before it could be translated, and others, which chains for NAT
-// do not see, when they arrive. Packets between Pods pay for neither: a chain that they all pass costs 4 to 10%
-// of their way. There is nothing like it for ::1, whose ports are not translated.
+// are dropped, on every device: the first of a connection before it could be translated, and those that chains for
+// NAT do not see when they arrive. Packets between Pods pay for neither: a chain that they all pass costs 4 to 10% of
+// their way. There is nothing like it for ::1, whose ports are not translated.
 //
 // One process owns the table, which stays when the process ends (NFT_TABLE_F_OWNER and _PERSIST, Linux 6.9);
 // older kernels have a table that others can change, and Watch tells when they do.

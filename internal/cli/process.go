@@ -106,6 +106,9 @@ func (a assembly) node() (*daemon.Config, error) {
 	if kernel.policy != nil {
 		cfg.Parts, kernel.needs = append(cfg.Parts, kernel.policy), append(kernel.needs, kernel.policy.Needs()...)
 	}
+	if err := kernel.addAnnouncer(); err != nil {
+		return nil, err
+	}
 	return cfg, kernel.addSource()
 }
 
@@ -211,8 +214,11 @@ type kernelParts struct {
 	src     *source.Source
 	answers bool // a part answers DNS
 	needs   []cluster.Kind
-	policy  *policyapp.Policy // nil if none enforces policies
-	network bool              // a part connects Pods
+	policy  *policyapp.Policy  // nil if none enforces policies
+	network bool               // a part connects Pods
+	served  *networkapp.Served // nil if none is the service proxy
+	// announces: a part announces the addresses of load balancers.
+	announces bool
 }
 
 func (a assembly) kernel(cfg *daemon.Config, parts int) *kernelParts {
@@ -233,8 +239,13 @@ func (k *kernelParts) problem(kinds ...cluster.Kind) error { return k.src.Proble
 
 // addProxy adds the service proxy of a node.
 func (k *kernelParts) addProxy() error {
+	k.served = networkapp.NewServed()
 	proxy, err := proxyapp.New(proxyapp.Config{
-		Settings: k.settings, Store: k.store, Log: k.log, Loaded: k.settle, Memory: 1 / float64(k.parts),
+		Settings: k.settings, Store: k.store, Log: k.log, Memory: 1 / float64(k.parts),
+		Loaded: func() {
+			k.settle()
+			k.served.Set()
+		},
 		Problem: k.problem, Warn: k.warnOwners(),
 	})
 	if err != nil {
@@ -260,6 +271,25 @@ func (k *kernelParts) addNetwork() error {
 	}
 	k.network = true
 	k.cfg.Parts, k.needs = append(k.cfg.Parts, network), append(k.needs, network.Needs()...)
+	return nil
+}
+
+// addAnnouncer adds the announcements of load balancers' addresses, where they are switched on.
+func (k *kernelParts) addAnnouncer() error {
+	compiled, err := k.settings.Compile()
+	if err != nil || !compiled.Network.Announce.Enabled || k.served == nil && !k.network {
+		return err
+	}
+	node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
+	if err != nil {
+		return err
+	}
+	announcer := networkapp.NewAnnouncer(networkapp.AnnouncerConfig{
+		Settings: compiled.Network.Announce, Store: k.store, Node: node, Ours: compiled.Controller.LoadBalancer.Ours,
+		Served: k.served, Log: k.log,
+	})
+	k.announces = true
+	k.cfg.Parts, k.needs = append(k.cfg.Parts, announcer), append(k.needs, announcer.Needs()...)
 	return nil
 }
 
@@ -310,9 +340,9 @@ func (k *kernelParts) addSource() error {
 	k.needs = slices.Compact(k.needs)
 	cfg := source.Config{
 		Settings: k.settings, Scope: source.Policy, Version: version(), Store: k.store, Stdin: k.stdin, Log: k.log,
-		Needs: func() []cluster.Kind { return k.needs },
+		Needs: func() []cluster.Kind { return k.needs }, Announce: k.announces,
 	}
-	if k.policy == nil && !k.network { // it reads the Node of its own only
+	if k.policy == nil && !k.network && !k.announces { // it reads the Node of its own only
 		node, err := proxyapp.NodeName(k.settings.Proxy.NodeName)
 		if err != nil {
 			return err

@@ -52,6 +52,9 @@ type Config struct {
 	Node string
 	// External has Services keep how they are reached from outside.
 	External bool
+	// Announce has Services keep their class of load balancers, and Nodes whether they are ready, in addition to
+	// ForPolicy.
+	Announce bool
 	// WatchList requests lists as watches where the server supports it (KEP-3157).
 	WatchList bool
 	// QPS limits the requests per second to the API on average, and Burst those at

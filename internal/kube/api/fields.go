@@ -29,7 +29,12 @@ func (c *Config) kept() map[string]fields {
 	case ForProxy:
 		return keptForProxy()
 	case ForPolicy:
-		return keptForPolicy()
+		kept := keptForPolicy()
+		if c.Announce {
+			kept[cluster.KindService.String()][2][21] = whole // spec: loadBalancerClass
+			kept[cluster.KindNode.String()][3][4] = whole     // status: conditions
+		}
+		return kept
 	case ForGateway:
 		return keptForGateway()
 	case ForLoadBalancer:

@@ -324,19 +324,24 @@ func trimForNode(model cluster.Object, cfg *Config) {
 	policy := cfg.Detail == ForPolicy
 	switch o := model.(type) {
 	case *cluster.Service:
-		selector, targets := o.Selector, o.Targets
+		selector, targets, asked := o.Selector, o.Targets, o.Spec.LoadBalancer
 		trimServiceForProxy(o)
+		if cfg.Announce && asked != nil && asked.Class != "" {
+			o.Spec.LoadBalancer = &cluster.LoadBalancerSpec{Class: interned(asked.Class)}
+		}
 		if policy && slices.ContainsFunc(o.Ports, func(p cluster.Port) bool { return p.Number == dnsPort }) {
 			o.Selector, o.Targets = selector, targets
 		}
 	case *cluster.EndpointSlice:
 		trimSliceForProxy(o)
 	case *cluster.Node:
+		ready := o.Ready
 		if policy {
 			trimNodeForPolicy(o)
 		} else {
 			trimNodeForProxy(o)
 		}
+		o.Ready = cfg.Announce && ready
 	case *cluster.Namespace:
 		o.Labels = internLabels(o.Labels)
 	case *cluster.Pod:

@@ -74,6 +74,8 @@ type Config struct {
 
 	// Node is the only Node that is read; empty is all.
 	Node string
+	// Announce is that of api.Config.
+	Announce bool
 	// Context is the context of the kubeconfig; empty is its current context.
 	Context string
 	// Patience is how long Load waits for the API; 0 is 30 s, and Forever has no limit.
@@ -271,6 +273,7 @@ func (s *Source) apiOf(kinds []cluster.Kind, namespaces []string) (*api.Source, 
 		Detail:          s.detail(),
 		Node:            s.cfg.Node,
 		External:        len(settings.DNS.External.Zones) > 0,
+		Announce:        s.cfg.Announce,
 		WatchList:       k.WatchList,
 		QPS:             float32(k.QPS),
 		Burst:           k.Burst,

@@ -157,7 +157,7 @@ func (w *worker) apply(ctx context.Context, scope programmer.Scope, c cluster.Ch
 	case w.isUsable:
 	case problem == nil:
 		w.isUsable = true
-		w.cfg.Log.Info("the node can start Pods", "podCIDRs", w.ranges, "mtu", w.local.MTU)
+		w.cfg.Log.Info("the node can start Pods", "ranges", w.ranges, "mtu", w.local.MTU)
 		close(w.usable)
 	case first:
 		w.cfg.Log.Warn("the node cannot start Pods", "err", problem)

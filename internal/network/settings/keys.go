@@ -1,9 +1,16 @@
 package settings
 
-import "portolan.dev/portolan/internal/config/key"
+import (
+	"slices"
+
+	"portolan.dev/portolan/internal/config/key"
+	announce "portolan.dev/portolan/internal/network/announce/settings"
+)
 
 // Keys are the keys of the section network, in the order of the file.
-var Keys = key.Table{
+var Keys = slices.Concat(ownKeys, announce.Keys)
+
+var ownKeys = key.Table{
 	{
 		Path: "network",
 		Description: "The network of a node's Pods, the part `network` of `portolan node`. " +

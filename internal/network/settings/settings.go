@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"portolan.dev/portolan/internal/config/key"
+	announce "portolan.dev/portolan/internal/network/announce/settings"
 )
 
 // Which nodes are reached through a tunnel.
@@ -33,6 +34,8 @@ type Network struct {
 	NonMasqueradeCIDRs []string `yaml:"nonMasqueradeCIDRs"`
 	Table              string   `yaml:"table"`
 	CNI                CNI      `yaml:"cni"`
+	// Announce is how addresses of load balancers are announced, also by agents that do not connect Pods.
+	Announce announce.Announce `yaml:"announce"`
 }
 
 // VXLAN is the section of tunnels between nodes.
@@ -54,8 +57,9 @@ type CNI struct {
 func Default() Network {
 	return Network{
 		Encapsulation: CrossSubnet, VXLAN: VXLAN{VNI: 80, Port: 4789}, Masquerade: true,
-		Table: DefaultTable,
-		CNI:   CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
+		Table:    DefaultTable,
+		Announce: announce.Default(),
+		CNI:      CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 	}
 }
 
@@ -69,6 +73,7 @@ type Compiled struct {
 	NonMasquerade []netip.Prefix
 	Table         string
 	CNI           CNI
+	Announce      announce.Compiled
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of the packages that use it.
@@ -103,5 +108,7 @@ func (n *Network) Compile() (Compiled, error) {
 		}
 		made.NonMasquerade = append(made.NonMasquerade, r)
 	}
-	return made, nil
+	var err error
+	made.Announce, err = n.Announce.Compile()
+	return made, err
 }

@@ -74,6 +74,12 @@
 - network.cni.install
 - network.cni.binDir
 - network.cni.confDir
+- network.announce.enabled
+- network.announce.interfaces
+- network.announce.bgp.asn
+- network.announce.bgp.routerID
+- network.announce.bgp.holdTime
+- network.announce.bgp.peers
 - policy.table
 - policy.existing
 - policy.podRanges
@@ -221,6 +227,12 @@
 - network.cni.install
 - network.cni.binDir
 - network.cni.confDir
+- network.announce.enabled
+- network.announce.interfaces
+- network.announce.bgp.asn
+- network.announce.bgp.routerID
+- network.announce.bgp.holdTime
+- network.announce.bgp.peers
 - policy.table
 - policy.existing
 - policy.podRanges

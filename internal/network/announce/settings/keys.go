@@ -8,7 +8,7 @@ var Keys = key.Table{
 		Description: "How the addresses of Services of type LoadBalancer are announced. See announce.md."},
 	{Path: "network.announce.enabled", Restart: []key.Condition{key.Always},
 		Description: "Announce the addresses of the Services that `controller.loadBalancer.class` and " +
-			"`controller.loadBalancer.withoutClass` name."},
+			"`controller.loadBalancer.withoutClass` name, by an agent with the part `proxy` or `network`."},
 	{Path: "network.announce.interfaces", Restart: []key.Condition{key.Always},
 		Description: "The interfaces on which all addresses are announced by ARP and Neighbor Discovery; when empty, " +
 			"each is on those whose prefix contains it."},

@@ -5,6 +5,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -50,7 +51,7 @@ type Peer struct {
 
 // Default returns the section of a file that lacks it.
 func Default() Announce {
-	return Announce{Enabled: true, BGP: BGP{HoldTime: key.Duration(bgp.DefaultHoldTime)}}
+	return Announce{BGP: BGP{HoldTime: key.Duration(bgp.DefaultHoldTime)}}
 }
 
 // Compiled is the section in the types of the packages that use it.
@@ -99,6 +100,9 @@ func (a *Announce) Compile() (made Compiled, err error) {
 
 // compile returns the peer, or the name of the key that is wrong.
 func (p *Peer) compile() (made bgp.Peer, field string, err error) {
+	if field, err := p.checkRanges(); err != nil {
+		return made, field, err
+	}
 	made = bgp.Peer{
 		ASN: uint32(p.ASN), Port: uint16(p.Port), LocalPreference: uint32(p.LocalPreference),
 		GracefulRestart: time.Duration(p.GracefulRestart),
@@ -131,6 +135,27 @@ func (p *Peer) compile() (made bgp.Peer, field string, err error) {
 	}
 	made.Password = func() (string, error) { return readPassword(p.PasswordFile) }
 	return made, "", nil
+}
+
+// checkRanges checks the numbers as Keys says, which is not checked in lists.
+func (p *Peer) checkRanges() (field string, err error) {
+	for _, n := range []struct {
+		field string
+		value int
+		most  int
+	}{
+		{"asn", p.ASN, math.MaxUint32}, {"port", p.Port, math.MaxUint16},
+		{"localPreference", p.LocalPreference, math.MaxUint32},
+	} {
+		if n.value < 0 || n.value > n.most {
+			return n.field, fmt.Errorf("%d is not between 0 and %d", n.value, n.most)
+		}
+	}
+	const longest = 4095 * time.Second // RFC 4724, section 3: 12 bits
+	if d := time.Duration(p.GracefulRestart); d < 0 || d > longest {
+		return "gracefulRestart", fmt.Errorf("%s is not between 0s and 4095s", d)
+	}
+	return "", nil
 }
 
 // maxCommunities is how many communities routes have at most, so that a message has room for them.

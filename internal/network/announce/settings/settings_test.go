@@ -31,7 +31,7 @@ func whole() Announce {
 func TestCompile(t *testing.T) {
 	t.Parallel()
 	a := Default()
-	if made, err := a.Compile(); err != nil || !made.Enabled || made.BGP != nil {
+	if made, err := a.Compile(); err != nil || made.Enabled || made.BGP != nil {
 		t.Errorf("Default().Compile() = %+v, %v", made, err)
 	}
 	a = whole()

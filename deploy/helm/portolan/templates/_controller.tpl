@@ -7,7 +7,12 @@
 {{- $_ := set $chart "resources" (dict "requests" (dict "cpu" "20m" "memory" "32Mi") "limits" (dict "memory" "128Mi")) -}}
 {{- end }}
 {{- if eq (last .) "nodes" }}{{ $_ := set $chart "admin" "0.0.0.0:9157" }}{{ end -}}
-{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- $values := mergeOverwrite $chart (deepCopy $given) -}}
+{{- $gives := dict "nodes" "clusterCIDRs" "loadBalancer" "pools" -}}
+{{- if and (hasKey $gives (last .)) (include "portolan.wholeNetwork" (first .)) (dig (last .) (get $gives (last .)) "" $values.config) -}}
+{{- $_ := set $values "enabled" true -}}
+{{- end -}}
+{{ toYaml $values }}
 {{- end }}
 
 {{/* The objects of a controller. root; controller, the command; section, of its values; rules of its ClusterRole;

@@ -120,7 +120,17 @@ timeoutSeconds: {{ .timeoutSeconds }}
   "config" (dict "mode" "secondary" "addresses" (list "169.254.20.10"))
   "priorityClassName" "system-node-critical" "nodeSelector" (dict "kubernetes.io/os" "linux") "tolerations" (list (dict "operator" "Exists"))
   "resources" (dict "requests" (dict "cpu" "25m" "memory" "64Mi") "limits" (dict "memory" "256Mi")) -}}
-{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- $node := mergeOverwrite $chart (deepCopy $given) -}}
+{{- if include "portolan.wholeNetwork" . -}}
+{{- $_ := set $node "enabled" true -}}
+{{- $_ := set $node "parts" (list "dns" "proxy" "network" "policy") -}}
+{{- end -}}
+{{ toYaml $node }}
+{{- end }}
+
+{{/* Non-empty if the agents have all parts, and the controllers run that have something to give. */}}
+{{- define "portolan.wholeNetwork" -}}
+{{- if get (get .Values "wholeNetwork" | default dict) "enabled" }}yes{{ end -}}
 {{- end }}
 
 {{/* Non-empty if the agents' Pods are the service proxy, too. */}}
@@ -133,6 +143,42 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{- define "portolan.nodePolicies" -}}
 {{- $node := include "portolan.node" . | fromYaml -}}
 {{- if and $node.enabled (has "policy" $node.parts) }}yes{{ end -}}
+{{- end }}
+
+{{/* Non-empty if the agents' Pods make the network of the node's Pods, too. */}}
+{{- define "portolan.nodeNetworks" -}}
+{{- $node := include "portolan.node" . | fromYaml -}}
+{{- if and $node.enabled (has "network" $node.parts) }}yes{{ end -}}
+{{- end }}
+
+{{/* The values below network, as those below webhook. */}}
+{{- define "portolan.network" -}}
+{{- $given := get .Values "network" | default dict -}}
+{{- $chart := dict "config" dict "memoryLimit" "512Mi" "namespaces" "/var/run/netns"
+  "cni" (dict "install" true "binDir" "/opt/cni/bin" "confDir" "/etc/cni/net.d") -}}
+{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- end }}
+
+{{/* The section network of the agents' configuration. */}}
+{{- define "portolan.networkConfig" -}}
+{{- $network := include "portolan.network" . | fromYaml -}}
+{{- $config := $network.config -}}
+{{- $_ := set $config "cni" (merge $network.cni (get $config "cni" | default dict)) -}}
+{{ toYaml $config }}
+{{- end }}
+
+{{/* The rules of a role with which the agents read what the network needs, and whose addresses they announce. The
+     service proxy reads the same. */}}
+{{- define "portolan.networkRules" -}}
+- apiGroups: [""]
+  resources: [services, nodes]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [servicecidrs]
+  verbs: [list, watch]
 {{- end }}
 
 {{/* The values below policy, as those below webhook. */}}
@@ -152,7 +198,25 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{- $cni = merge (deepCopy $policy.cni) $cni -}}
 {{- end -}}
 {{- with $cni }}{{ $_ := set $config "cni" . }}{{ end -}}
+{{- if include "portolan.nodeNetworks" . }}{{/* its plugin is the only one, and asks for policies, too */}}
+{{- $config = omit $config "cni" -}}
+{{- end -}}
 {{ toYaml $config }}
+{{- end }}
+
+{{/* Where the CNI plugin of the agents is, on the node and in their containers: socketDir, empty if there is none, and
+     binDir and confDir, if they install it. */}}
+{{- define "portolan.cni" -}}
+{{- $socketDir := "" -}}
+{{- $cni := dict "install" false -}}
+{{- if include "portolan.nodeNetworks" . -}}
+{{- $cni = (include "portolan.networkConfig" . | fromYaml).cni -}}
+{{- $socketDir = dir (get $cni "socket" | default "/run/portolan/cni.sock") -}}
+{{- else if include "portolan.nodePolicies" . -}}
+{{- $cni = (include "portolan.policy" . | fromYaml).cni -}}
+{{- $socketDir = include "portolan.policySocketDir" . -}}
+{{- end -}}
+{{ mergeOverwrite (deepCopy $cni) (dict "socketDir" $socketDir) | toYaml }}
 {{- end }}
 
 {{/* The directory of the socket that the CNI plugin asks at, on the node and in the agents' containers; empty if

@@ -20,8 +20,8 @@ var ownKeys = key.Table{
 		Path:    "network.encapsulation",
 		Values:  []string{CrossSubnet, Always, Never},
 		Restart: []key.Condition{key.Always},
-		Description: "Which nodes are reached through a VXLAN tunnel: `crossSubnet` those that share no link with this one, " +
-			"`always` all, `never` none.",
+		Description: "Which nodes are reached through a VXLAN tunnel: `crossSubnet` those that share no link " +
+			"with this one, `always` all, `never` none.",
 	},
 	{Path: "network.mtu", Min: "0", Max: "65535", Restart: []key.Condition{key.Always},
 		Description: "The MTU of Pods, in octets; 0 is that of the node's uplink, less what a tunnel adds unless " +
@@ -34,8 +34,8 @@ var ownKeys = key.Table{
 	{
 		Path:    "network.masquerade",
 		Restart: []key.Condition{key.Always},
-		Description: "Packets of Pods to destinations outside the cluster leave the node with its address. The cluster is the " +
-			"Pod ranges of all Nodes, their addresses, the ranges of cluster IPs, and `network.nonMasqueradeCIDRs`.",
+		Description: "Packets of Pods to destinations outside the cluster leave the node with its address. The cluster " +
+			"is the Pod ranges of all Nodes, their addresses, the ranges of cluster IPs, and `network.nonMasqueradeCIDRs`.",
 	},
 	{Path: "network.nonMasqueradeCIDRs", Restart: []key.Condition{key.Always},
 		Description: "Ranges outside the cluster to which Pods keep their addresses."},
@@ -47,14 +47,14 @@ var ownKeys = key.Table{
 	{
 		Path:    "network.cni.socket",
 		Restart: []key.Condition{key.Always},
-		Description: "The socket at which the plugin asks the agent (`--cni-socket`). The directory `network` beside it has the " +
-			"records of Pods.",
+		Description: "The socket at which the plugin asks the agent (`--cni-socket`). The directory `network` " +
+			"beside it has the records of Pods.",
 	},
 	{
 		Path:    "network.cni.install",
 		Restart: []key.Condition{key.Always},
-		Description: "Install the plugin: its program, and the network configuration `" + ConfName + "`, which is written when " +
-			"the agent can give Pods their network.",
+		Description: "Install the plugin: its program, and the network configuration `" + ConfName + "`, which " +
+			"is written when the agent can give Pods their network.",
 	},
 	{Path: "network.cni.binDir", Restart: []key.Condition{key.Always},
 		Description: "The directory of CNI plugins of the container runtime."},

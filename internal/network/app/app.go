@@ -133,7 +133,7 @@ func (n *Network) Run(ctx context.Context) error {
 	}
 	boxes := &sandboxes{
 		pool: pool, links: kernelLinks{}, ports: n.worker, admission: n.cfg.Admission, node: n.worker.link,
-		log: n.cfg.Log, busy: make(map[ipam.ID]*turn),
+		forget: func(all []nft.Port) { forgetFlows(all, n.cfg.Log) }, log: n.cfg.Log, busy: make(map[ipam.ID]*turn),
 	}
 	n.worker.pool, n.worker.boxes = pool, boxes
 	n.metrics.pool.Store(pool)

@@ -56,7 +56,9 @@ type sandboxes struct {
 	admission Admission // nil without policies
 	// node returns what is known of the node, or why it is not known yet.
 	node func() (link.Config, error)
-	log  *slog.Logger
+	// forget deletes what connection tracking has of flows to ports.
+	forget func([]nft.Port)
+	log    *slog.Logger
 
 	mu   sync.Mutex
 	busy map[ipam.ID]*turn // guarded by mu
@@ -226,9 +228,11 @@ func (s *sandboxes) connect(
 		return nil, err
 	}
 	if len(all) > 0 {
-		if err := s.ports.AddPorts(ownerOf(record), at(all, record.Addresses)); err != nil {
+		ports := at(all, record.Addresses)
+		if err := s.ports.AddPorts(ownerOf(record), ports); err != nil {
 			return nil, err
 		}
+		s.forget(ports)
 	}
 	return resultOf(&pod, cfg), nil
 }
@@ -236,9 +240,12 @@ func (s *sandboxes) connect(
 // undo undoes everything of an attachment.
 func (s *sandboxes) undo(ctx context.Context, record ipam.Record) error {
 	var errs []error
-	if hasPorts(record) {
-		errs = append(errs, s.ports.DeletePorts(ownerOf(record)))
+	ports, err := recorded(record)
+	if len(ports) > 0 {
+		err = s.ports.DeletePorts(ownerOf(record))
+		s.forget(ports)
 	}
+	errs = append(errs, err)
 	errs = append(errs, s.links.Delete(record.Device))
 	if s.admission != nil {
 		errs = append(errs, s.admission.Release(ctx, attach.ID(record.ID)))
@@ -343,16 +350,12 @@ func (s *sandboxes) restore() (map[string][]nft.Port, error) {
 	known, owners := make(map[string]struct{}), make(map[string][]nft.Port)
 	for _, record := range s.pool.All() {
 		known[record.Device] = struct{}{}
-		var d data
-		if err := json.Unmarshal(record.Data, &d); err != nil {
-			return nil, fmt.Errorf("record of Pod %s: %w", record.Pod(), err)
-		}
-		all, err := portsOf(d.Ports)
+		ports, err := recorded(record)
 		if err != nil {
-			return nil, fmt.Errorf("record of Pod %s: %w", record.Pod(), err)
+			return nil, err
 		}
-		if len(all) > 0 {
-			owners[ownerOf(record)] = at(all, record.Addresses)
+		if len(ports) > 0 {
+			owners[ownerOf(record)] = ports
 		}
 	}
 	for _, device := range devices {
@@ -372,7 +375,16 @@ func idOf(id attach.ID) ipam.ID { return ipam.ID(id) }
 // ownerOf returns how the ports of a Pod are known.
 func ownerOf(r ipam.Record) string { return r.Pod() + " (" + r.String() + ")" }
 
-func hasPorts(r ipam.Record) bool {
+// recorded returns the ports of a Pod.
+func recorded(r ipam.Record) ([]nft.Port, error) {
+	if len(r.Data) == 0 {
+		return nil, nil
+	}
 	var d data
-	return json.Unmarshal(r.Data, &d) == nil && len(d.Ports) > 0
+	err := json.Unmarshal(r.Data, &d)
+	if err != nil {
+		return nil, fmt.Errorf("record of Pod %s: %w", r.Pod(), err)
+	}
+	all, err := portsOf(d.Ports)
+	return at(all, r.Addresses), err
 }

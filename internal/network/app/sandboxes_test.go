@@ -158,6 +158,7 @@ func start(t *testing.T, k *kernel, dir, ranges string) *sandboxes {
 	s := &sandboxes{
 		pool: pool, links: kernelEnds{k}, ports: kernelPorts{k}, admission: kernelPolicies{k}, log: log,
 		node: func() (link.Config, error) { return link.Config{MTU: 1450}, nil }, busy: make(map[ipam.ID]*turn),
+		forget: func([]nft.Port) {},
 	}
 	owners, err := s.restore()
 	if err != nil {

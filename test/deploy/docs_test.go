@@ -103,7 +103,7 @@ func serverMetrics(page string) string {
 // TestLinks: the pages link to files that are there, save those that others
 // of the documentation are still to bring.
 func TestLinks(t *testing.T) {
-	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "docs/node.md", "docs/controller.md", "docs/gateway.md", "deploy/README.md", "deploy/helm/portolan/README.md"} {
+	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "docs/node.md", "docs/network.md", "docs/controller.md", "docs/gateway.md", "deploy/README.md", "deploy/helm/portolan/README.md"} {
 		file := filepath.Join("../..", page)
 		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(readFile(t, file), -1) {
 			if strings.HasPrefix(m[1], "https://") || m[1] == "bench.md" {

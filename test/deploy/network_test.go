@@ -241,6 +241,30 @@ func TestWholeNetworkControllers(t *testing.T) {
 	}
 }
 
+// TestWholeNetworkAnnounces: the agents announce the addresses of the Services that the controller serves.
+func TestWholeNetworkAnnounces(t *testing.T) {
+	t.Parallel()
+	const balancers = "controller: {loadBalancer: {config: {loadBalancer: {class: example.com/lb, withoutClass: true, pools: [{name: a, ranges: [192.0.2.0/28]}]}}}}"
+	for more, want := range map[string]bool{
+		"{}":                  false,
+		"{" + balancers + "}": true,
+		"{" + balancers + ", network: {config: {announce: {enabled: false}}}}": false,
+		"network: {config: {announce: {enabled: true}}}":                       true,
+	} {
+		values := valuesOf(t, "{wholeNetwork: {enabled: true}, proxy: {"+apiHost+"}}")
+		maps.Copy(values, valuesOf(t, more))
+		cfg := readConfig(t, configText(t, objects{"": rendered(t, values)["ConfigMap/"+agentName]}))
+		cfg.Node.Servers = []string{"10.96.0.11"}
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("with %s: %v", more, err)
+		}
+		served := want && strings.Contains(more, balancers)
+		if b := cfg.Controller.LoadBalancer; cfg.Network.Announce.Enabled != want || b.WithoutClass != served || (b.Class == "example.com/lb") != served {
+			t.Errorf("with %s: announce %+v, Services of %+v", more, cfg.Network.Announce, b)
+		}
+	}
+}
+
 // TestNetworkOfOthers: values of the network change nothing for those who have not asked for it, and an upgrade with
 // the values of a chart that had none gives what one with this chart's does.
 func TestNetworkOfOthers(t *testing.T) {
@@ -270,6 +294,10 @@ func TestNetworkValues(t *testing.T) {
 	}
 	if cmp.Equal(template("{}"), template("network: {config: {mtu: 1400}}")) {
 		t.Error("another setting of the network does not replace Pods")
+	}
+	const announces = "network: {config: {announce: {enabled: true}}}"
+	if cmp.Equal(template(announces), template("{"+announces+", controller: {loadBalancer: {config: {loadBalancer: {withoutClass: true}}}}}")) {
+		t.Error("Services of another class do not replace Pods that announce their addresses")
 	}
 	const parts = "node: {enabled: true, parts: [dns, network]}"
 	for claim, c := range map[string]struct{ values, says string }{

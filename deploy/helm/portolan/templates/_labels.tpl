@@ -164,6 +164,9 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{- $network := include "portolan.network" . | fromYaml -}}
 {{- $config := $network.config -}}
 {{- $_ := set $config "cni" (merge $network.cni (get $config "cni" | default dict)) -}}
+{{- if and (include "portolan.wholeNetwork" .) (include "portolan.controllerValues" (list . "loadBalancer") | fromYaml).enabled -}}
+{{- $_ := set $config "announce" (mergeOverwrite (dict "enabled" true) (get $config "announce" | default dict)) -}}
+{{- end -}}
 {{ toYaml $config }}
 {{- end }}
 

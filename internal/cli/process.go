@@ -261,7 +261,14 @@ func (k *kernelParts) addNetwork() error {
 	if err != nil {
 		return err
 	}
-	cfg := networkapp.Config{Settings: k.settings, Store: k.store, Log: k.log, Node: node, Problem: k.problem, Loaded: k.settle}
+	cfg := networkapp.Config{
+		Settings: k.settings,
+		Store:    k.store,
+		Log:      k.log,
+		Node:     node,
+		Problem:  k.problem,
+		Loaded:   k.settle,
+	}
 	if k.policy != nil {
 		cfg.Admission = k.policy.Admission()
 	}

@@ -228,8 +228,8 @@ func WriteReply(w io.Writer, result *Result, failure error) error {
 // named by ID.
 func Records(socket string) string { return filepath.Join(filepath.Dir(socket), "attachments") }
 
-// LinkRecords returns the directory in which the agent at a socket records the attachments whose links it made, one file
-// each, named by ID with LinkSuffix.
+// LinkRecords returns the directory in which the agent at a socket records the attachments whose links it made, one
+// file each, named by ID with LinkSuffix.
 func LinkRecords(socket string) string { return filepath.Join(filepath.Dir(socket), "network") }
 
 // LinkSuffix ends the names of files in LinkRecords.

@@ -10,8 +10,9 @@ import (
 )
 
 // forgetFlows deletes the entries of connection tracking of UDP flows to ports of the node. The kernel translates only
-// the first packet of a flow by the rules, and a client that goes on sending keeps its entry: it would never reach a Pod
-// that has the port from now on, or go on to send to the address of one that has ended. Flows of TCP end with their Pod.
+// the first packet of a flow by the rules, and a client that goes on sending keeps its entry: it would never reach a
+// Pod that has the port from now on, or go on to send to the address of one that has ended. Flows of TCP end with
+// their Pod.
 func forgetFlows(all []nft.Port, log *slog.Logger) {
 	if err := deleteFlows(all); err != nil {
 		log.Warn("clients of UDP ports of the node may go on to send to a Pod that has ended", "err", err)

@@ -3,6 +3,7 @@ module portolan.dev/portolan/test/e2e
 go 1.26.0
 
 tool (
+	github.com/containernetworking/cni/cnitool
 	github.com/containernetworking/plugins/plugins/ipam/host-local
 	github.com/containernetworking/plugins/plugins/main/bridge
 	github.com/containernetworking/plugins/plugins/main/ptp

@@ -61,7 +61,8 @@ type failure struct {
 func (f *failure) Error() string { return f.Message }
 
 func failf(c attach.Code, format string, args ...any) *failure {
-	return &failure{Code: c, Message: "portolan: " + fmt.Sprintf(format, args...)}
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ") // an error of several is one line
+	return &failure{Code: c, Message: "portolan: " + text}
 }
 
 // call is a call of the runtime.
@@ -209,7 +210,7 @@ func (c *call) add() error {
 		return err
 	}
 	if _, err := insist(c.conf.Socket, r); err != nil {
-		f := failf(attach.CodeTryAgain, "Pod %s does not start without its policies: %v", r.Pod(), err)
+		f := failf(codeOf(err), "Pod %s does not start without its policies: %v", r.Pod(), err)
 		f.Details = hint(err)
 		return f
 	}
@@ -222,14 +223,15 @@ func (c *call) add() error {
 func (c *call) del() error {
 	r := attach.Request{Verb: attach.Release, Sandbox: attach.Sandbox{ID: c.ID, Network: c.conf.Name}}
 	err := attach.Call(time.Now().Add(endTime), c.conf.Socket, r)
-	if err == nil {
-		return nil
-	}
-	fmt.Fprintln(c.stderr, "portolan cni: DEL:", err)
 	if errors.Is(err, attach.ErrUnreachable) { // the agent reads its records when it starts
 		for _, file := range attach.RecordsOf(c.conf.Socket, c.ID) {
 			_ = os.Remove(file)
 		}
+		// It may have read them meanwhile. It listens before.
+		err = attach.Call(time.Now().Add(endTime), c.conf.Socket, r)
+	}
+	if err != nil {
+		fmt.Fprintln(c.stderr, "portolan cni: DEL:", err)
 	}
 	return nil
 }

@@ -127,16 +127,11 @@ func (n *Network) Run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	pool, err := n.open()
-	if err != nil {
-		return err
-	}
 	boxes := &sandboxes{
-		pool: pool, links: kernelLinks{}, ports: n.worker, admission: n.cfg.Admission, node: n.worker.link,
+		links: kernelLinks{}, ports: n.worker, admission: n.cfg.Admission, node: n.worker.link, await: n.worker.await,
 		forget: func(all []nft.Port) { forgetFlows(all, n.cfg.Log) }, log: n.cfg.Log, busy: make(map[ipam.ID]*turn),
 	}
-	n.worker.pool, n.worker.boxes = pool, boxes
-	n.metrics.pool.Store(pool)
+	// Before the records are read: while no agent listens, the plugin removes those of Pods that end.
 	server, err := socket.Listen(ctx, socket.Config{
 		Path: n.settings.CNI.Socket, Handle: boxes.handle, Late: errLate, Observe: n.metrics.observe, Log: n.cfg.Log,
 	})
@@ -192,8 +187,15 @@ func (n *Network) open() (*ipam.Pool, error) {
 	})
 }
 
-// restore brings the kernel to what the process before recorded.
+// restore reads what the process before recorded, and brings the kernel to it.
 func (n *Network) restore(boxes *sandboxes) error {
+	pool, err := n.open()
+	if err != nil {
+		return err
+	}
+	boxes.pool = pool
+	n.worker.pool, n.worker.boxes = pool, boxes
+	n.metrics.pool.Store(pool)
 	owners, err := boxes.restore()
 	if err != nil {
 		return err

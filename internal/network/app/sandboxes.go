@@ -56,6 +56,8 @@ type sandboxes struct {
 	admission Admission // nil without policies
 	// node returns what is known of the node, or why it is not known yet.
 	node func() (link.Config, error)
+	// await is node, but waits for what an agent that has just started does not know yet.
+	await func(context.Context) (link.Config, error)
 	// forget deletes what connection tracking has of flows to ports.
 	forget func([]nft.Port)
 	log    *slog.Logger
@@ -134,7 +136,7 @@ func (s *sandboxes) add(ctx context.Context, r attach.Request) (*attach.Result, 
 	if s.admission != nil && (r.Namespace == "" || r.Name == "") {
 		return nil, errNoPod
 	}
-	cfg, err := s.node()
+	cfg, err := s.await(ctx)
 	if err != nil {
 		return nil, err
 	}

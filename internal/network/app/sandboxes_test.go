@@ -157,8 +157,9 @@ func start(t *testing.T, k *kernel, dir, ranges string) *sandboxes {
 	}
 	s := &sandboxes{
 		pool: pool, links: kernelEnds{k}, ports: kernelPorts{k}, admission: kernelPolicies{k}, log: log,
-		node: func() (link.Config, error) { return link.Config{MTU: 1450}, nil }, busy: make(map[ipam.ID]*turn),
-		forget: func([]nft.Port) {},
+		node:   func() (link.Config, error) { return link.Config{MTU: 1450}, nil },
+		await:  func(context.Context) (link.Config, error) { return link.Config{MTU: 1450}, nil },
+		forget: func([]nft.Port) {}, busy: make(map[ipam.ID]*turn),
 	}
 	owners, err := s.restore()
 	if err != nil {

@@ -278,6 +278,25 @@ func (w *worker) link() (link.Config, error) {
 	return cfg, nil
 }
 
+// startTime is how long a Pod waits for an agent that has just started, and reads the cluster.
+const startTime = 5 * time.Second
+
+// await is link, but waits until the kernel has the routes of the cluster for the first time, so that Pods start while
+// one agent takes over from another.
+func (w *worker) await(ctx context.Context) (link.Config, error) {
+	cfg, err := w.link()
+	if !errors.Is(err, errNotSynced) {
+		return cfg, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	select {
+	case <-w.usable:
+	case <-ctx.Done():
+	}
+	return w.link()
+}
+
 // linkConfig returns what the links of Pods have in common; known is false before the node has an address. The caller
 // holds mu.
 func (w *worker) linkConfig() (cfg link.Config, known bool) {

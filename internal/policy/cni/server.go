@@ -68,8 +68,11 @@ func (s *Server) handle(ctx context.Context, r attach.Request) (*attach.Result, 
 }
 
 // errNoNetwork is the error for a plugin that is to make a Pod's network.
-var errNoNetwork = errors.New("this agent makes no network (part network of node.parts): " +
-	"its plugin comes after one that gives Pods addresses")
+var errNoNetwork = &attach.RefusedError{
+	Code: attach.CodeConfig,
+	Text: "this agent makes no network (part network of node.parts): " +
+		"its plugin comes after one that gives Pods addresses",
+}
 
 // do does what is asked for.
 func (s *Server) do(ctx context.Context, r attach.Request) error {

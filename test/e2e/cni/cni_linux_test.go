@@ -242,10 +242,12 @@ func TestAlone(t *testing.T) {
 	}
 	r := newRuntime(t, "ptp", "1.0.0")
 	r.serve(t, new(gate), nil)
-	list, err := libcni.ConfListFromBytes([]byte(`{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "portolan"}]}`))
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil,
+		`{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "portolan", "socket": %q}]}`, r.socket,
+	))
 	must(t, err)
 	_, err = r.cni.AddNetworkList(t.Context(), list, newPod(t, "web").conf())
-	wantCode(t, "ADD", err, types.ErrInvalidNetworkConfig, "portolan: no prevResult: this is a chained plugin")
+	wantCode(t, "ADD", err, types.ErrInvalidNetworkConfig, "this agent makes no network (part network of node.parts)")
 	p := newPod(t, "none").conf()
 	p.Args = nil
 	_, err = r.cni.AddNetworkList(t.Context(), r.list, p)

@@ -2,7 +2,7 @@
 
 MODULES := . bench test/e2e test/deploy test/attack test/upstream test/conformance
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-network bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-policy conformance-policy-api conformance-proxy evidence-gateway evidence-h2 evidence-policy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-network bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-network conformance-policy conformance-policy-api conformance-proxy evidence-gateway evidence-h2 evidence-policy rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ attack: ## each attack for 30 seconds, with what the server used; as root; docs/
 conformance-gateway: ## the conformance tests of the Gateway API, about 3 minutes, as root; docs/gateway-conformance.md
 	cd test/conformance && go test -count=1 -timeout 1h . -record $(CONFORMANCEFLAGS)
 	cd test/conformance && go test -count=1 -timeout 1h . -record -channel experimental $(CONFORMANCEFLAGS)
+
+conformance-network: ## Kubernetes' conformance tests of the network on one that the agent makes, about 5 minutes, as root; docs/network-e2e.md
+	cd test/upstream && go run ./cmd/conformance -area network $(CONFORMANCEFLAGS)
 
 conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 10 minutes, as root; docs/policy-e2e.md
 	cd test/upstream && go run ./cmd/conformance -area policies $(CONFORMANCEFLAGS)

@@ -48,6 +48,8 @@ const (
 	Portolan  Proxy = "portolan"
 	// PortolanPolicies is Portolan's with policies in the same agent. Its CNI plugin is called for each Pod.
 	PortolanPolicies Proxy = "portolan-policies"
+	// PortolanNetwork is Portolan's with policies and the Pods' network in the same agent. Its CNI plugin is the only one.
+	PortolanNetwork Proxy = "portolan-network"
 )
 
 // Config describes a cluster.
@@ -268,6 +270,17 @@ func (c *Cluster) addProxy(n *node.Config) error {
 		return os.WriteFile(file, fmt.Appendf(nil,
 			"proxy: {detectLocal: {clusterCIDRs: ['%s']}}\npolicy: {cni: {socket: %s}}\nadmin: {listen: '%s'}\n",
 			strings.ReplaceAll(ClusterCIDRs, ",", "', '"), socket, admin,
+		), 0o600)
+	case PortolanNetwork:
+		file := filepath.Join(n.Dir, "agent.yaml")
+		n.CNI = &cri.CNI{
+			ConfDir: filepath.Join(n.Dir, "net.d"), BinDir: filepath.Join(n.Dir, "bin"), CacheDir: filepath.Join(n.Dir, "cache"),
+		}
+		n.Proxy = []string{portolan, "node", "--parts", "proxy,policy,network", "--kubeconfig", c.Kubeconfig(), "--config", file}
+		return os.WriteFile(file, fmt.Appendf(nil,
+			"proxy: {detectLocal: {clusterCIDRs: ['%s']}}\nadmin: {listen: '%s'}\n"+
+				"network: {cni: {socket: %s, confDir: %s, binDir: %s}}\n",
+			strings.ReplaceAll(ClusterCIDRs, ",", "', '"), admin, filepath.Join(n.Dir, "cni.sock"), n.CNI.ConfDir, n.CNI.BinDir,
 		), 0o600)
 	default:
 		n.Proxy = []string{

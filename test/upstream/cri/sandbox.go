@@ -53,7 +53,7 @@ func (s *Server) RunPodSandbox(
 ) (*runtimeapi.RunPodSandboxResponse, error) {
 	b, err := s.newSandbox(r.GetConfig())
 	if err == nil && b.network != nil {
-		err = s.config.Plugin.call(ctx, "ADD", b) // it may wait, without the lock
+		err = s.connect(ctx, b) // without the lock
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,6 +80,9 @@ func (s *Server) newSandbox(config *runtimeapi.PodSandboxConfig) (*sandbox, erro
 		return b, nil
 	}
 	b.network = &network{link: "to-" + id}
+	if s.config.CNI != nil {
+		return b, s.makeNamespace(b)
+	}
 	return b, s.makeNetwork(b)
 }
 
@@ -144,16 +147,24 @@ func (s *Server) makeNetwork(b *sandbox) (err error) {
 		return err
 	}
 	return n.Do(func() error {
-		settings := maps.Clone(sysctls)
-		maps.Copy(settings, b.config.GetLinux().GetSysctls())
-		for name, value := range settings {
-			file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-			if err := os.WriteFile(file, []byte(value), 0); err != nil {
-				return err
-			}
+		if err := b.setSysctls(); err != nil {
+			return err
 		}
 		return namespace.IP(inPod...)
 	})
+}
+
+// setSysctls sets those of the Pod in the caller's namespace.
+func (b *sandbox) setSysctls() error {
+	settings := maps.Clone(sysctls)
+	maps.Copy(settings, b.config.GetLinux().GetSysctls())
+	for name, value := range settings {
+		file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+		if err := os.WriteFile(file, []byte(value), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // StopPodSandbox ends the containers of a Pod and gives its network back.
@@ -183,19 +194,15 @@ func (s *Server) stopSandbox(b *sandbox) error {
 	}
 	var err error
 	if n.Network != nil {
-		err = s.config.Plugin.call(context.Background(), "DEL", b)
+		err = errors.Join(s.disconnect(b), n.Close())
 	}
 	b.network = nil
-	for i, addr := range n.addresses {
-		s.addresses[i].release(addr)
+	if s.config.CNI == nil {
+		for i, addr := range n.addresses {
+			s.addresses[i].release(addr)
+		}
 	}
-	if n.Network == nil {
-		return err
-	}
-	// The link goes with the namespace, later; its routes must go before their addresses are
-	// used again.
-	_ = namespace.IP("link delete " + n.link) // it may not have been made
-	return errors.Join(err, n.Close())
+	return err
 }
 
 // RemovePodSandbox forgets a Pod.

@@ -35,6 +35,8 @@ type Config struct {
 	Images   image.Store
 	PodCIDRs []netip.Prefix // at most one of each family
 	Plugin   *Plugin        // nil: there is none
+	// CNI is where the network of sandboxes comes from; nil: the runtime makes it out of PodCIDRs.
+	CNI *CNI
 }
 
 // Server is a container runtime.
@@ -130,10 +132,10 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 	}, nil
 }
 
-// Status reports that the runtime and its network are ready.
-func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+// Status reports that the runtime is ready, and whether its network is.
+func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
+		{Type: runtimeapi.RuntimeReady, Status: true}, s.networkReady(ctx),
 	}}}, nil
 }
 

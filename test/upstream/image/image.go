@@ -26,7 +26,7 @@ type Store map[string]Image
 const agnhost, issue74839 = "agnhost", "regression-issue-74839"
 
 // Prepare builds the programs that the user's cache directory does not hold (a minute), and
-// returns the images: agnhost, busybox and pause, and what a test of connection tracking needs.
+// returns the images: agnhost, busybox, pause and that of tests of DNS, and what a test of connection tracking needs.
 // The sources are in test/images of k8s.io/kubernetes.
 func Prepare(ctx context.Context, log *slog.Logger) (Store, error) {
 	programs, err := pinned.Set{
@@ -48,6 +48,7 @@ func Prepare(ctx context.Context, log *slog.Logger) (Store, error) {
 		{Name: "pause", Entrypoint: []string{"/agnhost", "pause"}, Program: programs.Path(agnhost)},
 		{Name: issue74839, Entrypoint: []string{"/" + issue74839}, Program: programs.Path(issue74839)},
 		{Name: "busybox", Arguments: []string{"sh"}},
+		{Name: "glibc-dns-testing", Arguments: []string{"sh"}}, // dig and getent are those of this machine
 	} {
 		store[i.Name] = i
 	}

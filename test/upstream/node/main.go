@@ -132,7 +132,7 @@ func (c *Config) runPrograms(ctx context.Context) error {
 	}
 	runtime, err := cri.New(cri.Config{
 		Socket: socket, Streams: netip.MustParseAddrPort("127.0.0.1:10350"), Dir: containers, Images: c.Images,
-		PodCIDRs: c.PodCIDRs, Plugin: c.Plugin,
+		PodCIDRs: c.PodCIDRs, Plugin: c.Plugin, CNI: c.CNI,
 	})
 	if err != nil {
 		return err

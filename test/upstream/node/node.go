@@ -38,6 +38,7 @@ type Config struct {
 	Kubelet    string      // file
 	Proxy      []string    // the command of the service proxy
 	Plugin     *cri.Plugin // nil: there is none
+	CNI        *cri.CNI    // nil: the runtime makes the Pods' network
 }
 
 // argument is the first argument of a node's process.

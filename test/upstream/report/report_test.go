@@ -21,6 +21,7 @@ func TestPages(t *testing.T) {
 		"make conformance-proxy": {"proxy-e2e.md", []Column{
 			{"kube-proxy", read(t, "kube-proxy")}, {"Portolan", read(t, "portolan")},
 		}},
+		"make conformance-network":    {"network-e2e.md", []Column{{"Portolan", read(t, "portolan-network")}}},
 		"make conformance-policy":     {"policy-e2e.md", []Column{{"Portolan", read(t, "portolan-policies")}}},
 		"make conformance-policy-api": {"policy-e2e.md", []Column{{"Portolan", read(t, "network-policy-api")}}},
 	} {

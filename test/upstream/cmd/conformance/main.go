@@ -2,7 +2,7 @@
 
 // Command conformance runs Kubernetes' end-to-end tests of an area: those of Services on a cluster
 // with kube-proxy, and on one with Portolan's service proxy, or those of NetworkPolicies on one
-// with Portolan's agents. It records the results in testdata, and writes the table of the area's
+// with Portolan's agents, or conformance tests of the network on one whose Pods' network they make, too. It records the results in testdata, and writes the table of the area's
 // page. It exits with status 1 if a test failed or a result differs. It must be root, with the
 // programs that package cri's containers use (Debian: bind9-dnsutils, conntrack, curl, iproute2,
 // netcat-openbsd, nftables, util-linux).
@@ -54,11 +54,21 @@ var areas = map[string]area{
 		nodes:   2, // Pods of each test are on both
 		page:    "../../docs/policy-e2e.md", command: "make conformance-policy",
 	},
+	"network": {
+		specs: `\[sig-network\] (Networking Granular Checks: Pods|HostPort|DNS|Services|EndpointSlice|EndpointSliceMirroring) .*` +
+			`\[Conformance\]|\[sig-network\] Netpol .* server and client should ` +
+			`(support a 'default-deny-all' policy|allow ingress access on one named port|deny egress from all pods in a namespace|` +
+			`enforce policy based on Multiple PodSelectors and NamespaceSelectors|stop enforcing policies after they are deleted)`,
+		proxies: string(cluster.PortolanNetwork),
+		nodes:   2, // Pods are on both
+		page:    "../../docs/network-e2e.md", command: "make conformance-network",
+	},
 }
 
 // names are those of the table.
 var names = map[cluster.Proxy]string{
 	cluster.KubeProxy: "kube-proxy", cluster.Portolan: "Portolan", cluster.PortolanPolicies: "Portolan",
+	cluster.PortolanNetwork: "Portolan",
 }
 
 // options are the command's flags.
@@ -75,7 +85,7 @@ type options struct {
 
 func main() {
 	node.Main()
-	name := flag.String("area", "services", "tests to run: services or policies")
+	name := flag.String("area", "services", "tests to run: services, policies or network")
 	var o options
 	flag.StringVar(&o.proxies, "proxies", "", "service proxies to run the tests with (default: the area's)")
 	flag.StringVar(&o.specs, "focus", "",

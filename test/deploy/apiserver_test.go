@@ -56,6 +56,10 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 	}
 	all["helm, controller of slices"] = slicesOf(t, "{enabled: true}")
 	onHost := proxyVariants(t)
+	maps.Copy(onHost, wholeVariants(t))
+	for name, made := range networkVariants(t) {
+		onHost[name+", network"] = made
+	}
 	for _, c := range someControllers {
 		for name, made := range c.variants(t) {
 			if name += ", controller of " + c.command; c.hostNetwork {

@@ -316,6 +316,36 @@ func TestNetworkValues(t *testing.T) {
 	}
 }
 
+// TestNetworkGuide: the values in network.md make everything that the guide speaks of, with valid settings.
+func TestNetworkGuide(t *testing.T) {
+	t.Parallel()
+	_, example, _ := strings.Cut(readFile(t, "../../docs/network.md"), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```\n")
+	all := rendered(t, valuesOf(t, example))
+	for _, key := range []string{
+		"Service/kube-dns", "Deployment/portolan", "DaemonSet/portolan-node", "Deployment/portolan-loadbalancer",
+	} {
+		if all[key] == nil {
+			t.Errorf("%s is missing", key)
+		}
+	}
+	if all["Deployment/portolan-nodes"] != nil {
+		t.Error("two controllers would give Nodes ranges")
+	}
+	for _, name := range []string{"ConfigMap/portolan", "ConfigMap/portolan-node", "ConfigMap/portolan-loadbalancer"} {
+		cfg := readConfig(t, configText(t, objects{"": all[name]}))
+		if name == "ConfigMap/portolan-node" {
+			cfg.Node.Servers = []string{"10.96.0.11"}
+			if !cfg.Network.Announce.Enabled {
+				t.Error("nobody announces the addresses of the pool")
+			}
+		}
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestNetworkNotes: what helm says at the end names what becomes of nodes, and what an uninstallation leaves.
 func TestNetworkNotes(t *testing.T) {
 	t.Parallel()

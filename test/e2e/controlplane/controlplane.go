@@ -157,6 +157,7 @@ func (c *ControlPlane) apiServerFlags() []string {
 		"--service-account-key-file=" + c.file("accounts.key"),
 		"--service-account-signing-key-file=" + c.file("accounts.key"),
 		"--authorization-mode=RBAC",
+		"--allow-privileged", // as kubeadm has it
 		"--service-cluster-ip-range=" + c.options.ServiceCIDRs,
 	}
 	if c.options.Address.IsLoopback() {

@@ -276,7 +276,9 @@ func (c *Cluster) addProxy(n *node.Config) error {
 		n.CNI = &cri.CNI{
 			ConfDir: filepath.Join(n.Dir, "net.d"), BinDir: filepath.Join(n.Dir, "bin"), CacheDir: filepath.Join(n.Dir, "cache"),
 		}
-		n.Proxy = []string{portolan, "node", "--parts", "proxy,policy,network", "--kubeconfig", c.Kubeconfig(), "--config", file}
+		n.Proxy = []string{
+			portolan, "node", "--parts", "proxy,policy,network", "--kubeconfig", c.Kubeconfig(), "--config", file,
+		}
 		return os.WriteFile(file, fmt.Appendf(nil,
 			"proxy: {detectLocal: {clusterCIDRs: ['%s']}}\nadmin: {listen: '%s'}\n"+
 				"network: {cni: {socket: %s, confDir: %s, binDir: %s}}\n",

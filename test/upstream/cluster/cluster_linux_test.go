@@ -18,11 +18,28 @@ func TestMain(m *testing.M) { clustertest.Main(m) }
 // TestCluster runs small versions of what the commands run, with Portolan's service proxy and
 // policies on two nodes.
 func TestCluster(t *testing.T) {
+	c, s := start(t, cluster.PortolanPolicies)
+	t.Run("specs", func(t *testing.T) {
+		// The one of Services expects errors, and the one of NetworkPolicies connects to Services.
+		testSpecs(t, s, "Services should be rejected when no endpoints|Netpol .* server and client should support a 'default-deny-all'")
+	})
+	t.Run("rolling update", func(t *testing.T) { testRollingUpdate(t, c.Client()) })
+}
+
+// TestNetwork is TestCluster with Portolan's network of Pods.
+func TestNetwork(t *testing.T) {
+	_, s := start(t, cluster.PortolanNetwork)
+	testSpecs(t, s, "Granular Checks: Pods should function for node-pod communication: udp|HostPort validates")
+}
+
+// start starts a cluster with two nodes.
+func start(t *testing.T, proxy cluster.Proxy) (*cluster.Cluster, suite.Suite) {
+	t.Helper()
 	programs, err := cluster.Prepared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := cluster.Start(t.Context(), cluster.Config{Programs: programs, Proxy: cluster.PortolanPolicies, Nodes: 2})
+	c, err := cluster.Start(t.Context(), cluster.Config{Programs: programs, Proxy: proxy, Nodes: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,19 +48,15 @@ func TestCluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("specs", func(t *testing.T) {
-		testSpecs(t, suite.Suite{
-			Program: programs.E2E, Kubeconfig: c.Kubeconfig(), Kubectl: programs.Kubectl, Dir: t.TempDir(),
-		})
-	})
-	t.Run("rolling update", func(t *testing.T) { testRollingUpdate(t, c.Client()) })
+	return c, suite.Suite{
+		Program: programs.E2E, Kubeconfig: c.Kubeconfig(), Kubectl: programs.Kubectl, Dir: t.TempDir(),
+	}
 }
 
-// testSpecs runs two of the specs that cmd/conformance runs: one of Services that expects errors, and
-// one of NetworkPolicies, which connects to Services.
-func testSpecs(t *testing.T, s suite.Suite) {
-	specs, err := s.List(t.Context(),
-		"Services should be rejected when no endpoints|Netpol .* server and client should support a 'default-deny-all'")
+// testSpecs runs two of the specs that cmd/conformance runs.
+func testSpecs(t *testing.T, s suite.Suite, focus string) {
+	t.Helper()
+	specs, err := s.List(t.Context(), focus)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,6 +63,12 @@ func (id ID) Validate() error {
 	return nil
 }
 
+// Device is the device of the host behind which a Pod is.
+type Device struct {
+	Name  string
+	Index uint32
+}
+
 // Sandbox is a Pod's network namespace, attached to a network.
 type Sandbox struct {
 	ID

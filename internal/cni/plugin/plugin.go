@@ -218,8 +218,8 @@ func (c *call) add() error {
 	return err
 }
 
-// del releases the attachment. It does not fail because the agent is away or has an error: the Pod ends in
-// any case.
+// del releases the attachment. It does not fail because the agent is away, or has an error with policies: the Pod ends
+// in any case. It fails if the agent could not undo a link that it made, so that the runtime tries again.
 func (c *call) del() error {
 	r := attach.Request{Verb: attach.Release, Sandbox: attach.Sandbox{ID: c.ID, Network: c.conf.Name}}
 	err := attach.Call(time.Now().Add(endTime), c.conf.Socket, r)
@@ -229,6 +229,9 @@ func (c *call) del() error {
 		}
 		// It may have read them meanwhile. It listens before.
 		err = attach.Call(time.Now().Add(endTime), c.conf.Socket, r)
+	}
+	if refused, ok := errors.AsType[*attach.RefusedError](err); ok && refused.Code != 0 { // the runtime tries again
+		return failf(refused.Code, "%v", err)
 	}
 	if err != nil {
 		fmt.Fprintln(c.stderr, "portolan cni: DEL:", err)

@@ -129,7 +129,7 @@ func (n *Network) Run(ctx context.Context) error {
 	defer lock.Close()
 	boxes := &sandboxes{
 		links: kernelLinks{}, ports: n.worker, admission: n.cfg.Admission, node: n.worker.link, await: n.worker.await,
-		forget: func(all []nft.Port) { forgetFlows(all, n.cfg.Log) }, log: n.cfg.Log, busy: make(map[ipam.ID]*turn),
+		flows: trackedFlows{n.cfg.Log}, log: n.cfg.Log, busy: make(map[ipam.ID]*turn),
 	}
 	// Before the records are read: while no agent listens, the plugin removes those of Pods that end.
 	server, err := socket.Listen(ctx, socket.Config{
@@ -146,6 +146,14 @@ func (n *Network) Run(ctx context.Context) error {
 	group.Go(func() error { return n.worker.router.Run(running) })
 	group.Go(func() error { return n.worker.run(running) })
 	group.Go(func() error { return server.Run(running) })
+	group.Go(func() error {
+		select {
+		case <-n.worker.usable: // so that policies can be released
+			boxes.reclaim(running)
+		case <-running.Done():
+		}
+		return nil
+	})
 	if n.settings.CNI.Install {
 		group.Go(func() error {
 			select {
@@ -222,4 +230,5 @@ func (kernelLinks) Up(cfg link.Config, pod link.Pod) error            { return l
 func (kernelLinks) Check(cfg link.Config, pod link.Pod) error         { return link.Check(cfg, pod) }
 func (kernelLinks) Refresh(cfg link.Config, pod link.Pod) error       { return link.Refresh(cfg, pod) }
 func (kernelLinks) Delete(host string) error                          { return link.Delete(host) }
+func (kernelLinks) Prune() error                                      { return link.Prune() }
 func (kernelLinks) List() ([]string, error)                           { return link.List() }

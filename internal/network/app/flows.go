@@ -9,17 +9,27 @@ import (
 	"portolan.dev/portolan/internal/support/ctnetlink"
 )
 
-// forgetFlows deletes the entries of connection tracking of UDP flows to ports of the node. The kernel translates only
-// the first packet of a flow by the rules, and a client that goes on sending keeps its entry: it would never reach a
-// Pod that has the port from now on, or go on to send to the address of one that has ended. Flows of TCP end with
-// their Pod.
-func forgetFlows(all []nft.Port, log *slog.Logger) {
-	if err := deleteFlows(all); err != nil {
-		log.Warn("clients of UDP ports of the node may go on to send to a Pod that has ended", "err", err)
+// trackedFlows are the entries of connection tracking of UDP flows to ports of the node. The kernel translates only the
+// first packet of a flow by the rules, and a client that goes on sending keeps its entry: it would never reach a Pod that
+// has the port from now on, or go on to send to the address of one that has ended. Flows of TCP end with their Pod.
+type trackedFlows struct{ log *slog.Logger }
+
+func (f trackedFlows) begin(all []nft.Port) {
+	f.warn(deleteFlows(all, func(nft.Port, *ctnetlink.Entry) bool { return true }))
+}
+
+func (f trackedFlows) end(all []nft.Port) {
+	f.warn(deleteFlows(all, func(p nft.Port, e *ctnetlink.Entry) bool { return e.Reply.Source == p.To }))
+}
+
+func (f trackedFlows) warn(err error) {
+	if err != nil {
+		f.log.Warn("clients of UDP ports of the node may go on to send to a Pod that has ended", "err", err)
 	}
 }
 
-func deleteFlows(all []nft.Port) error {
+// deleteFlows deletes the flows to ports that are to go.
+func deleteFlows(all []nft.Port, goes func(nft.Port, *ctnetlink.Entry) bool) error {
 	var table *ctnetlink.Table
 	var errs []error
 	for _, p := range all {
@@ -33,24 +43,24 @@ func deleteFlows(all []nft.Port) error {
 			}
 			defer table.Close()
 		}
-		f := ctnetlink.Filter{
-			Family: ctnetlink.IPv4, Protocol: uint8(p.Protocol), Destination: p.HostIP, DestinationPort: p.HostPort,
-		}
-		if p.To.Addr().Is6() {
-			f.Family = ctnetlink.IPv6
-		}
-		errs = append(errs, deleteAll(table, f))
+		errs = append(errs, deleteFlowsTo(table, p, goes))
 	}
 	return errors.Join(errs...)
 }
 
-// deleteAll deletes the entries of a filter, of which old kernels ignore parts.
-func deleteAll(table *ctnetlink.Table, f ctnetlink.Filter) error {
+// deleteFlowsTo deletes the flows to a port. Old kernels ignore parts of a filter.
+func deleteFlowsTo(table *ctnetlink.Table, p nft.Port, goes func(nft.Port, *ctnetlink.Entry) bool) error {
+	f := ctnetlink.Filter{
+		Family: ctnetlink.IPv4, Protocol: uint8(p.Protocol), Destination: p.HostIP, DestinationPort: p.HostPort,
+	}
+	if p.To.Addr().Is6() {
+		f.Family = ctnetlink.IPv6
+	}
 	var found []ctnetlink.Identity
 	err := table.Each(f, func(e *ctnetlink.Entry) {
 		to := e.Original.Destination
-		if e.Original.Protocol == f.Protocol && to.Port() == f.DestinationPort &&
-			(!f.Destination.IsValid() || to.Addr() == f.Destination) {
+		if e.Original.Protocol == f.Protocol && to.Port() == p.HostPort && (!p.HostIP.IsValid() || to.Addr() == p.HostIP) &&
+			goes(p, e) {
 			found = append(found, e.Identity())
 		}
 	})

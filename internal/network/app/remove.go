@@ -52,5 +52,5 @@ func removeLinks() (removed []string, err error) {
 		}
 		removed = append(removed, "device "+device)
 	}
-	return removed, errors.Join(errs...)
+	return removed, errors.Join(append(errs, link.Prune())...)
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/network/ipam"
@@ -18,8 +19,8 @@ import (
 
 // Admission has the policies of Pods in the kernel. *policyapp.Admission implements it.
 type Admission interface {
-	// Admit returns nil when the kernel judges all packets of a sandbox, behind the device with an index.
-	Admit(ctx context.Context, s attach.Sandbox, addrs []netip.Addr, device uint32) error
+	// Admit returns nil when the kernel judges all packets of a sandbox, behind a device.
+	Admit(ctx context.Context, s attach.Sandbox, addrs []netip.Addr, device attach.Device) error
 	Release(ctx context.Context, id attach.ID) error
 	Check(ctx context.Context, s attach.Sandbox, addrs []netip.Addr) error
 	Ready() error
@@ -33,13 +34,23 @@ type links interface {
 	Check(link.Config, link.Pod) error
 	Refresh(link.Config, link.Pod) error
 	Delete(host string) error
+	// List returns the host's ends that there are.
 	List() ([]string, error)
+	// Prune removes what is left of links that are gone.
+	Prune() error
 }
 
 // ports are the ports of the node that lead to Pods. *nft.Table implements it.
 type ports interface {
 	AddPorts(owner string, all []nft.Port) error
 	DeletePorts(owner string) error
+}
+
+// flows are those that connection tracking has. trackedFlows implements it.
+type flows interface {
+	// begin deletes those to ports that lead to a Pod from now on, and end those to a Pod that have ended.
+	begin([]nft.Port)
+	end([]nft.Port)
 }
 
 // sandboxes are the attachments of the node's Pods. Its methods are safe for concurrent use.
@@ -58,9 +69,8 @@ type sandboxes struct {
 	node func() (link.Config, error)
 	// await is node, but waits for what an agent that has just started does not know yet.
 	await func(context.Context) (link.Config, error)
-	// forget deletes what connection tracking has of flows to ports.
-	forget func([]nft.Port)
-	log    *slog.Logger
+	flows flows
+	log   *slog.Logger
 
 	mu   sync.Mutex
 	busy map[ipam.ID]*turn // guarded by mu
@@ -83,13 +93,28 @@ func (s *sandboxes) lock(id ipam.ID) (unlock func()) {
 	t.users++
 	s.mu.Unlock()
 	t.Lock()
-	return func() {
-		t.Unlock()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(s.busy, id)
-		}
+	return func() { s.unlock(id, t) }
+}
+
+// tryLock is lock, if there is no other call for the attachment.
+func (s *sandboxes) tryLock(id ipam.ID) (unlock func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy[id] != nil {
+		return nil, false
+	}
+	t := &turn{users: 1}
+	t.Lock()
+	s.busy[id] = t
+	return func() { s.unlock(id, t) }, true
+}
+
+func (s *sandboxes) unlock(id ipam.ID, t *turn) {
+	t.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.users--; t.users == 0 {
+		delete(s.busy, id)
 	}
 }
 
@@ -147,7 +172,7 @@ func (s *sandboxes) add(ctx context.Context, r attach.Request) (*attach.Result, 
 	}
 	result, err := s.connect(ctx, r, record, cfg, all)
 	if err != nil {
-		if undone := s.undo(context.WithoutCancel(ctx), record); undone != nil {
+		if undone := s.undo(ctx, record); undone != nil {
 			s.log.Warn("a Pod's link that was not completed is not undone", "pod", record.Pod(), "err", undone)
 		}
 		return nil, err
@@ -181,34 +206,44 @@ func (s *sandboxes) assign(ctx context.Context, r attach.Request) (ipam.Record, 
 
 // reclaim ends attachments whose link is gone, as it goes with the Pod's network namespace, and returns how many.
 func (s *sandboxes) reclaim(ctx context.Context) (ended int) {
+	all := s.pool.All() // before the devices: an attachment that begins meanwhile is not among them
 	devices, err := s.links.List()
 	if err != nil {
 		s.log.Warn("sandboxes that are gone keep their addresses", "err", err)
 		return 0
 	}
-	for _, record := range s.pool.All() {
-		if slices.Contains(devices, record.Device) || !s.end(ctx, record) {
+	for _, record := range all {
+		if slices.Contains(devices, record.Device) {
 			continue
 		}
-		s.log.Info("a Pod has ended without being released", "pod", record.Pod(), "addresses", record.Addresses)
-		ended++
+		switch done, err := s.end(ctx, record); {
+		case err != nil:
+			s.log.Warn("an attachment that has ended is not released", "pod", record.Pod(), "err", err)
+		case done:
+			s.log.Info("a Pod has ended without being released", "pod", record.Pod(), "addresses", record.Addresses)
+			ended++
+		}
 	}
 	return ended
 }
 
-// end ends an attachment unless a call for it is in progress, and reports whether it did.
-func (s *sandboxes) end(ctx context.Context, record ipam.Record) bool {
-	s.mu.Lock()
-	_, busy := s.busy[record.ID]
-	s.mu.Unlock()
-	if busy {
-		return false
+// end ends an attachment whose link is gone, unless a call for it is in progress or has made it anew, and reports whether
+// it did.
+func (s *sandboxes) end(ctx context.Context, record ipam.Record) (done bool, err error) {
+	unlock, ok := s.tryLock(record.ID)
+	if !ok {
+		return false, nil
 	}
-	if err := s.del(ctx, attach.ID(record.ID)); err != nil {
-		s.log.Warn("an attachment that has ended is not released", "pod", record.Pod(), "err", err)
-		return false
+	defer unlock()
+	now, ok := s.pool.Get(record.ID)
+	if !ok || !now.Created.Equal(record.Created) {
+		return false, nil
 	}
-	return true
+	devices, err := s.links.List()
+	if err != nil || slices.Contains(devices, record.Device) {
+		return false, err
+	}
+	return true, s.undo(ctx, record)
 }
 
 // connect makes the link of a Pod that has its addresses.
@@ -222,7 +257,8 @@ func (s *sandboxes) connect(
 		return nil, codedError(err)
 	}
 	if s.admission != nil {
-		if err := s.admission.Admit(ctx, r.Sandbox, record.Addresses, uint32(index)); err != nil {
+		device := attach.Device{Name: record.Device, Index: uint32(index)}
+		if err := s.admission.Admit(ctx, r.Sandbox, record.Addresses, device); err != nil {
 			return nil, fmt.Errorf("it does not start without its policies: %w", err)
 		}
 	}
@@ -230,22 +266,37 @@ func (s *sandboxes) connect(
 		return nil, err
 	}
 	if len(all) > 0 {
-		ports := at(all, record.Addresses)
-		if err := s.ports.AddPorts(ownerOf(record), ports); err != nil {
+		if err := s.addPorts(ctx, record, at(all, record.Addresses)); err != nil {
 			return nil, err
 		}
-		s.forget(ports)
 	}
 	return resultOf(&pod, cfg), nil
 }
 
-// undo undoes everything of an attachment.
+// addPorts has ports of the node lead to a Pod. If another one has them whose link is gone, that one ends.
+func (s *sandboxes) addPorts(ctx context.Context, record ipam.Record, ports []nft.Port) error {
+	err := s.ports.AddPorts(ownerOf(record), ports)
+	if _, taken := errors.AsType[*nft.ConflictError](err); taken && s.reclaim(ctx) > 0 {
+		err = s.ports.AddPorts(ownerOf(record), ports)
+	}
+	if err == nil {
+		s.flows.begin(ports)
+	}
+	return err
+}
+
+// undoTime is how long it may take to undo everything of an attachment, less than the plugin waits.
+const undoTime = 4 * time.Second
+
+// undo undoes everything of an attachment, although ctx may be done.
 func (s *sandboxes) undo(ctx context.Context, record ipam.Record) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTime, errLate)
+	defer cancel()
 	var errs []error
 	ports, err := recorded(record)
 	if len(ports) > 0 {
 		err = s.ports.DeletePorts(ownerOf(record))
-		s.forget(ports)
+		s.flows.end(ports)
 	}
 	errs = append(errs, err)
 	errs = append(errs, s.links.Delete(record.Device))
@@ -268,7 +319,7 @@ func (s *sandboxes) del(ctx context.Context, id attach.ID) error {
 	if !ok {
 		record = ipam.Record{ID: idOf(id), Device: link.HostName(id.ContainerID, id.Interface)}
 	}
-	if err := s.undo(context.WithoutCancel(ctx), record); err != nil {
+	if err := s.undo(ctx, record); err != nil {
 		return &attach.RefusedError{Code: attach.CodeTryAgain, Text: err.Error()}
 	}
 	return nil
@@ -342,32 +393,29 @@ func (s *sandboxes) refresh(cfg link.Config) error {
 	return errors.Join(errs...)
 }
 
-// restore brings the kernel to what the records of the process before say: links without a record end. It returns the
-// ports of the node by owner.
+// restore compares the kernel with the records of the process before, and returns the ports of the node by owner. A link
+// without a record stays: it ends with its Pod's namespace, and if the records were lost the Pod goes on.
 func (s *sandboxes) restore() (map[string][]nft.Port, error) {
+	if err := s.links.Prune(); err != nil {
+		return nil, err
+	}
 	devices, err := s.links.List()
 	if err != nil {
 		return nil, err
 	}
-	known, owners := make(map[string]struct{}), make(map[string][]nft.Port)
+	owners := make(map[string][]nft.Port)
 	for _, record := range s.pool.All() {
-		known[record.Device] = struct{}{}
+		devices = slices.DeleteFunc(devices, func(d string) bool { return d == record.Device })
 		ports, err := recorded(record)
 		if err != nil {
-			return nil, err
+			s.log.Warn("ports of the node do not lead to a Pod", "err", err)
 		}
 		if len(ports) > 0 {
 			owners[ownerOf(record)] = ports
 		}
 	}
-	for _, device := range devices {
-		if _, ok := known[device]; ok {
-			continue
-		}
-		s.log.Info("a Pod has ended while the agent was away", "device", device)
-		if err := s.links.Delete(device); err != nil {
-			return nil, err
-		}
+	if len(devices) > 0 {
+		s.log.Warn("links of Pods have no record: they stay until their network namespaces end", "devices", devices)
 	}
 	return owners, nil
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +75,8 @@ func (k *kernel) Check(_ link.Config, pod link.Pod) error {
 	return nil
 }
 
+func (k *kernel) Prune() error { return nil }
+
 func (k *kernel) Refresh(link.Config, link.Pod) error { return nil }
 
 func (k *kernel) List() ([]string, error) {
@@ -93,6 +97,14 @@ func (k kernelEnds) Delete(host string) error {
 }
 
 func (k kernelPorts) AddPorts(owner string, all []nft.Port) error {
+	k.mu.Lock()
+	for other, has := range k.ports {
+		if other != owner && len(has) > 0 && len(all) > 0 && has[0].HostPort == all[0].HostPort {
+			k.mu.Unlock()
+			return &nft.ConflictError{Port: all[0], Owner: other}
+		}
+	}
+	k.mu.Unlock()
 	return k.do("ports", func() { k.ports[owner] = all })
 }
 
@@ -100,9 +112,9 @@ func (k kernelPorts) DeletePorts(owner string) error {
 	return k.do("delete ports", func() { delete(k.ports, owner) })
 }
 
-func (k kernelPolicies) Admit(_ context.Context, s attach.Sandbox, addrs []netip.Addr, device uint32) error {
-	if device != 7 {
-		return fmt.Errorf("device %d", device)
+func (k kernelPolicies) Admit(_ context.Context, s attach.Sandbox, addrs []netip.Addr, device attach.Device) error {
+	if device.Index != 7 || !strings.HasPrefix(device.Name, "ptl") {
+		return fmt.Errorf("device %v", device)
 	}
 	return k.do("admit", func() { k.admitted[s.ID] = addrs })
 }
@@ -121,6 +133,11 @@ func (k kernelPolicies) Check(_ context.Context, s attach.Sandbox, _ []netip.Add
 }
 
 func (k kernelPolicies) Ready() error { return nil }
+
+type kernelFlows struct{}
+
+func (kernelFlows) begin([]nft.Port) {}
+func (kernelFlows) end([]nft.Port)   {}
 
 // left returns what the kernel has of Pods.
 func (k *kernel) left() string {
@@ -157,9 +174,9 @@ func start(t *testing.T, k *kernel, dir, ranges string) *sandboxes {
 	}
 	s := &sandboxes{
 		pool: pool, links: kernelEnds{k}, ports: kernelPorts{k}, admission: kernelPolicies{k}, log: log,
-		node:   func() (link.Config, error) { return link.Config{MTU: 1450}, nil },
-		await:  func(context.Context) (link.Config, error) { return link.Config{MTU: 1450}, nil },
-		forget: func([]nft.Port) {}, busy: make(map[ipam.ID]*turn),
+		node:  func() (link.Config, error) { return link.Config{MTU: 1450}, nil },
+		await: func(context.Context) (link.Config, error) { return link.Config{MTU: 1450}, nil },
+		flows: kernelFlows{}, busy: make(map[ipam.ID]*turn),
 	}
 	owners, err := s.restore()
 	if err != nil {
@@ -305,24 +322,44 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestAway: a Pod whose DEL came while the agent was away, so that the plugin removed the record, has no link when the
-// agent is back.
-func TestAway(t *testing.T) {
+// TestLostRecords: links whose records are lost stay, since their Pods go on, and the others are known.
+func TestLostRecords(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()
 	s := start(t, k, dir, dual)
 	for _, pod := range []string{"web", "db"} {
-		r := request(attach.Add, pod)
-		if _, err := s.handle(t.Context(), r); err != nil {
+		if _, err := s.handle(t.Context(), request(attach.Add, pod)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.pool.Release(idOf(request(attach.Add, "web").ID)); err != nil {
+	before := k.left()
+	if err := os.Remove(filepath.Join(dir, "id-of-web,eth0"+attach.LinkSuffix)); err != nil {
 		t.Fatal(err)
 	}
-	start(t, k, dir, dual)
-	if want := link.HostName("id-of-db", "eth0") + " up"; !strings.Contains(k.left(), want) || len(k.links) != 1 {
-		t.Errorf("left: %s, want %s", k.left(), want)
+	s = start(t, k, dir, dual)
+	if after := k.left(); after != before || len(s.pool.All()) != 1 {
+		t.Errorf("left: %s, and %d records, want %s, and 1", after, len(s.pool.All()), before)
+	}
+}
+
+// TestPortOfAPodThatIsGone: a Pod gets a port of the node that one has whose link is gone, and not that of another.
+func TestPortOfAPodThatIsGone(t *testing.T) {
+	t.Parallel()
+	k := newKernel()
+	s := start(t, k, t.TempDir(), dual)
+	if _, err := s.handle(t.Context(), add("web")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.handle(t.Context(), add("next"))
+	if _, taken := errors.AsType[*nft.ConflictError](err); !taken {
+		t.Errorf("ADD with the port of another: %v, want a conflict", err)
+	}
+	delete(k.links, link.HostName("id-of-web", "eth0")) // with its network namespace
+	if _, err := s.handle(t.Context(), add("next")); err != nil {
+		t.Errorf("ADD after the other has gone: %v", err)
+	}
+	if left := k.left(); strings.Contains(left, "id-of-web") {
+		t.Errorf("left: %s", left)
 	}
 }
 

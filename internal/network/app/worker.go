@@ -51,7 +51,8 @@ type worker struct {
 	usable     chan struct{} // closed when Pods can have links for the first time
 	isUsable   bool          // usable is closed
 
-	absent atomic.Bool // the cluster has no Node of this name
+	absent     atomic.Bool // the cluster has no Node of this name
+	programmed atomic.Bool // the kernel has the table
 
 	mu       sync.Mutex // guards the fields below
 	local    route.Local
@@ -175,7 +176,11 @@ func (w *worker) sync(ctx context.Context) error {
 	if err := w.adopt(state.Routes.Local, state.Ranges.Pods); err != nil {
 		return err
 	}
-	err = errors.Join(w.router.Sync(&state.Routes), w.table.Sync(state.Ranges), w.refresh())
+	routes, table := w.router.Sync(&state.Routes), w.table.Sync(state.Ranges)
+	if table == nil {
+		w.programmed.Store(true)
+	}
+	err = errors.Join(routes, table, w.refresh())
 	w.programmer.Watch(ctx, w.table)
 	return err
 }
@@ -255,10 +260,14 @@ func (w *worker) adopt(local route.Local, ranges []netip.Prefix) error {
 	defer w.mu.Unlock()
 	w.local, w.ranges = local, ranges
 	w.verdicts = nil
+	usable := slices.Clone(ranges)
 	for _, v := range w.compiler.Verdicts(w.cfg.Node) {
+		if v.Reason == plan.RangeTaken { // the other nodes have a route to the Node that has it
+			usable = slices.DeleteFunc(usable, func(r netip.Prefix) bool { return r == v.Range })
+		}
 		w.verdicts = append(w.verdicts, fmt.Sprintf("Node %s: %s", w.cfg.Node, v))
 	}
-	return w.pool.SetRanges(ranges)
+	return w.pool.SetRanges(usable)
 }
 
 // link returns what the links of Pods have in common, or why they cannot be made.
@@ -266,13 +275,13 @@ func (w *worker) link() (link.Config, error) {
 	if w.absent.Load() {
 		return link.Config{}, fmt.Errorf("the cluster has no Node %s", w.cfg.Node)
 	}
-	if !w.programmer.Synced() {
+	if !w.programmed.Load() { // a route to another node that cannot be programmed is no reason to start no Pods
 		return link.Config{}, w.programmer.Err()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	cfg, known := w.linkConfig()
-	if !known || len(w.ranges) == 0 {
+	if !known || len(w.pool.Stats()) == 0 {
 		return link.Config{}, w.unusable()
 	}
 	return cfg, nil

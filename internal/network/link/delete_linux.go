@@ -36,18 +36,41 @@ func remove(name string) error {
 	return err
 }
 
-// List returns the names of the host's ends of which a device is left, sorted.
+// List returns the names of the host's ends that there are, sorted.
 func List() ([]string, error) {
+	hosts, _, err := list()
+	return hosts, err
+}
+
+// Prune removes what limited links that are gone: a Pod's namespace takes the link with it, and nothing else.
+func Prune() error {
+	hosts, shaped, err := list()
+	errs := []error{err}
+	for _, host := range shaped {
+		if _, there := slices.BinarySearch(hosts, host); !there {
+			errs = append(errs, Delete(host))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// list returns the names of the host's ends, sorted, and of those that have a device for what their Pod sends, which they
+// need not have any more themselves.
+func list() (hosts, shaped []string, err error) {
 	devices, err := netlink.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("list devices: %w", err)
+		return nil, nil, fmt.Errorf("list devices: %w", err)
 	}
-	var hosts []string
 	for _, d := range devices {
-		if host, ok := hostOf(d.Attrs().Name); ok {
+		host, ok := hostOf(d.Attrs().Name)
+		switch {
+		case !ok:
+		case host == d.Attrs().Name:
 			hosts = append(hosts, host)
+		default:
+			shaped = append(shaped, host)
 		}
 	}
 	slices.Sort(hosts)
-	return slices.Compact(hosts), nil
+	return hosts, shaped, nil
 }

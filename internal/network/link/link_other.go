@@ -22,5 +22,8 @@ func Delete(string) error { return errors.ErrUnsupported }
 // Check is for Linux.
 func Check(Config, Pod) error { return errors.ErrUnsupported }
 
+// Prune is for Linux.
+func Prune() error { return errors.ErrUnsupported }
+
 // List is for Linux.
 func List() ([]string, error) { return nil, errors.ErrUnsupported }

@@ -29,8 +29,16 @@ func openNamespace(path string) (*os.File, error) {
 	return nil, fmt.Errorf("%s is no network namespace", path)
 }
 
-// inNamespace runs f on a thread that is in the namespace.
+// inNamespace runs f on a thread that is in the namespace. It is not the caller's: if the thread cannot leave the
+// namespace, it ends.
 func inNamespace(ns *os.File, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- onThread(ns, f) }()
+	return <-done
+}
+
+// onThread runs f in the namespace on the thread of its goroutine.
+func onThread(ns *os.File, f func() error) error {
 	runtime.LockOSThread()
 	before, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

@@ -1,7 +1,9 @@
 package route
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -66,13 +68,15 @@ func (d *difference) forwards(was, is Forward) {
 	}
 }
 
-// execute executes the steps, in the order of the fields.
+// execute executes the steps, in the order of the fields. Those of devices that are not there are in the error.
 func (r *Router) execute(d *difference) error {
 	var all []request
+	absent := make(map[string]error)
 	for _, s := range slices.Concat(d.forward, d.neighbor, d.route) {
 		index, ok := r.links[s.device]
 		if !ok {
-			return fmt.Errorf("device %s: there is none, or it is down", s.device)
+			absent[s.device] = fmt.Errorf("device %s: there is none, or it is down", s.device)
+			continue
 		}
 		all = append(all, s.request(index))
 	}
@@ -81,5 +85,9 @@ func (r *Router) execute(d *difference) error {
 			all = append(all, s.request(index))
 		}
 	}
-	return r.socket.execute(all)
+	errs := []error{r.socket.execute(all)}
+	for _, device := range slices.Sorted(maps.Keys(absent)) {
+		errs = append(errs, absent[device])
+	}
+	return errors.Join(errs...)
 }

@@ -15,15 +15,16 @@ type Admission struct{ policy *Policy }
 // Admission returns what a network in this process asks before it sets a Pod's link up.
 func (p *Policy) Admission() *Admission { return &Admission{p} }
 
-// Admit returns nil when the kernel judges all packets of a sandbox with these addresses, behind the device of the node
-// with this index, by the policies of its Pod. If ctx is done it returns its cause. The end of a sandbox that was not
-// admitted is not to be told.
-func (a *Admission) Admit(ctx context.Context, s attach.Sandbox, addrs []netip.Addr, device uint32) error {
+// Admit returns nil when the kernel judges all packets of a sandbox with these addresses, behind this device, by the
+// policies of its Pod. If ctx is done it returns its cause. The end of a sandbox that was not admitted is not to be told.
+func (a *Admission) Admit(ctx context.Context, s attach.Sandbox, addrs []netip.Addr, device attach.Device) error {
 	registry, err := a.registry(ctx)
 	if err != nil {
 		return err
 	}
-	return registry.Admit(ctx, cni.Attachment{Sandbox: s, Addresses: addrs, Device: device})
+	return registry.Admit(ctx, cni.Attachment{
+		Sandbox: s, Addresses: addrs, Devices: []string{device.Name}, Device: device.Index,
+	})
 }
 
 // Release says that a sandbox has ended; one that is unknown has ended before.
@@ -42,15 +43,6 @@ func (a *Admission) Check(ctx context.Context, s attach.Sandbox, addrs []netip.A
 		return err
 	}
 	return registry.Check(ctx, cni.Attachment{Sandbox: s, Addresses: addrs})
-}
-
-// Collect releases the sandboxes of a network that are not in valid.
-func (a *Admission) Collect(ctx context.Context, network string, valid []attach.ID) error {
-	registry, err := a.registry(ctx)
-	if err != nil {
-		return err
-	}
-	return registry.Collect(ctx, network, valid)
 }
 
 // Ready returns why sandboxes cannot be admitted now, or nil.

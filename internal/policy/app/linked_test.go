@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/policy/cni"
 )
 
@@ -20,16 +21,19 @@ func TestAdmission(t *testing.T) {
 		gone, cancel := context.WithCancelCause(t.Context())
 		late := errors.New("too late")
 		cancel(late)
-		if err := w.Admission().Admit(gone, web.Sandbox, web.Addresses, 7); !errors.Is(err, late) {
+		if err := w.Admission().Admit(gone, web.Sandbox, web.Addresses, attach.Device{Name: "ptl0", Index: 7}); !errors.Is(err, late) {
 			t.Errorf("Admit without the table: %v, want %v", err, late)
 		}
 		w.open(t)
 		close(w.owned)
-		if err := w.Admission().Admit(t.Context(), web.Sandbox, web.Addresses, 7); err != nil {
+		if err := w.Admission().Admit(t.Context(), web.Sandbox, web.Addresses, attach.Device{Name: "ptl0", Index: 7}); err != nil {
 			t.Errorf("Admit: %v", err)
 		}
 		if _, ok := w.table.judges("10.0.0.1"); !ok || len(w.table.devices) != 1 || len(w.table.devices[7].Addrs) != 1 {
 			t.Errorf("the kernel judges the address: %t, and has the devices %+v, want 7", ok, w.table.devices)
+		}
+		if all := w.registry.All(); len(all) != 1 || len(all[0].Devices) != 1 || all[0].Devices[0] != "ptl0" {
+			t.Errorf("recorded: %+v, want the device, by which the next process finds it", all)
 		}
 		if err := w.Admission().Check(t.Context(), web.Sandbox, web.Addresses); err != nil {
 			t.Errorf("Check: %v", err)

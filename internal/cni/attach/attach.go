@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -238,13 +239,17 @@ func Records(socket string) string { return filepath.Join(filepath.Dir(socket), 
 // file each, named by ID with LinkSuffix.
 func LinkRecords(socket string) string { return filepath.Join(filepath.Dir(socket), "network") }
 
-// LinkSuffix ends the names of files in LinkRecords.
-const LinkSuffix = ".record"
+// LinkSuffix ends the names of files in LinkRecords, and EndedSuffix, after it, those of attachments that ended while the
+// agent was away.
+const (
+	LinkSuffix  = ".record"
+	EndedSuffix = ".ended"
+)
 
-// RecordsOf returns the files of an attachment, which may not be there. When the agent is away the plugin removes those
-// of attachments that end.
-func RecordsOf(socket string, id ID) []string {
-	return []string{
-		filepath.Join(Records(socket), id.String()), filepath.Join(LinkRecords(socket), id.String()+LinkSuffix),
-	}
+// End notes beside the records of the agent at a socket that an attachment has ended: the record of one that was admitted
+// goes, and that of a link gets another name, since the link is left to be removed.
+func End(socket string, id ID) {
+	_ = os.Remove(filepath.Join(Records(socket), id.String()))
+	link := filepath.Join(LinkRecords(socket), id.String()+LinkSuffix)
+	_ = os.Rename(link, link+EndedSuffix)
 }

@@ -224,9 +224,7 @@ func (c *call) del() error {
 	r := attach.Request{Verb: attach.Release, Sandbox: attach.Sandbox{ID: c.ID, Network: c.conf.Name}}
 	err := attach.Call(time.Now().Add(endTime), c.conf.Socket, r)
 	if errors.Is(err, attach.ErrUnreachable) { // the agent reads its records when it starts
-		for _, file := range attach.RecordsOf(c.conf.Socket, c.ID) {
-			_ = os.Remove(file)
-		}
+		attach.End(c.conf.Socket, c.ID)
 		// It may have read them meanwhile. It listens before.
 		err = attach.Call(time.Now().Add(endTime), c.conf.Socket, r)
 	}

@@ -149,7 +149,7 @@ func (n *Network) Run(ctx context.Context) error {
 	group.Go(func() error {
 		select {
 		case <-n.worker.usable: // so that policies can be released
-			boxes.reclaim(running)
+			boxes.endAll(running)
 		case <-running.Done():
 		}
 		return nil

@@ -227,6 +227,16 @@ func (s *sandboxes) reclaim(ctx context.Context) (ended int) {
 	return ended
 }
 
+// endAll ends what ended while the agent was away, and reclaims what is gone.
+func (s *sandboxes) endAll(ctx context.Context) {
+	for _, id := range s.pool.Ended() {
+		if err := s.del(ctx, attach.ID(id)); err != nil {
+			s.log.Warn("an attachment that ended while the agent was away is not released", "attachment", id, "err", err)
+		}
+	}
+	s.reclaim(ctx)
+}
+
 // end ends an attachment whose link is gone, unless a call for it is in progress or has made it anew, and reports whether
 // it did.
 func (s *sandboxes) end(ctx context.Context, record ipam.Record) (done bool, err error) {

@@ -322,6 +322,29 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestAway: a Pod whose DEL came while the agent was away has no link when the agent is back.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	k, dir := newKernel(), filepath.Join(t.TempDir(), "network")
+	s := start(t, k, dir, dual)
+	for _, pod := range []string{"web", "db"} {
+		if _, err := s.handle(t.Context(), request(attach.Add, pod)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		attach.End(filepath.Join(filepath.Dir(dir), "cni.sock"), request(attach.Add, "web").ID)
+	}
+	s = start(t, k, dir, dual)
+	s.endAll(t.Context())
+	if want := "policies of id-of-db,eth0, " + link.HostName("id-of-db", "eth0") + " up"; k.left() != want || len(s.pool.All()) != 1 {
+		t.Errorf("left: %s, and %d records, want %s", k.left(), len(s.pool.All()), want)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 2 { // the tombstone, and the record of the other
+		t.Errorf("files: %v, %v", files, err)
+	}
+}
+
 // TestLostRecords: links whose records are lost stay, since their Pods go on, and the others are known.
 func TestLostRecords(t *testing.T) {
 	t.Parallel()

@@ -61,6 +61,7 @@ type Pool struct {
 
 	mu      sync.Mutex
 	records map[ID]Record
+	ended   []ID // when the Pool was opened
 	owners  map[netip.Addr]ID
 	tombs   tombs
 	bands   []*band // at most one of each family, IPv4 first
@@ -124,6 +125,9 @@ func (p *Pool) restore(stored []entry) error {
 			}
 		}
 		p.records[e.ID] = e.Record
+		if e.ended {
+			p.ended = append(p.ended, e.ID)
+		}
 	}
 	return nil
 }
@@ -246,6 +250,7 @@ func (p *Pool) pick(b *band, id ID, now time.Time) (netip.Addr, bool) {
 // insert inserts a record that is on disk, with addresses that are taken out of bands.
 func (p *Pool) insert(r Record, taken []*band) {
 	p.tombs.remove(r.ID) // its file is that of the record now
+	p.ended = slices.DeleteFunc(p.ended, func(id ID) bool { return id == r.ID })
 	p.records[r.ID] = r
 	for _, addr := range r.Addresses {
 		p.owners[addr] = r.ID
@@ -331,6 +336,14 @@ func (p *Pool) All() []Record {
 	}
 	slices.SortFunc(all, func(a, b Record) int { return a.compare(b.ID) })
 	return all
+}
+
+// Ended returns the IDs of attachments that ended while no process had the directory open: whose file had the suffix
+// ".ended" behind its name. They have their records and addresses until they are released.
+func (p *Pool) Ended() []ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.ended)
 }
 
 // Stats is the state of a range.

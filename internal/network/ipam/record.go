@@ -75,6 +75,8 @@ func (r Record) clone() Record {
 type entry struct {
 	Record
 	Released time.Time `json:"released,omitzero"`
+
+	ended bool // while no process had the directory open
 }
 
 // compare orders entries by when they were made.
@@ -96,6 +98,9 @@ const recordFormat = statefile.Format("portolan addresses 1\n")
 
 // suffix ends the names of such files. Those of files that are set aside, and of temporary ones, end otherwise.
 const suffix = ".record"
+
+// endedSuffix, after suffix, ends the names of files whose attachments ended while no process had the directory open.
+const endedSuffix = ".ended"
 
 // contents are those of such a file.
 type contents struct {
@@ -132,6 +137,15 @@ func (d *directory) load() ([]entry, error) {
 	}
 	var all []entry
 	for _, file := range files {
+		if name, ok := strings.CutSuffix(file.Name(), suffix+endedSuffix); ok {
+			e, ok, err := d.takeBack(filepath.Join(d.path, name+suffix))
+			if err != nil {
+				d.log.Warn("the record of an attachment that has ended cannot be read", "err", err)
+			} else if ok {
+				all = append(all, e)
+			}
+			continue
+		}
 		if !strings.HasSuffix(file.Name(), suffix) {
 			continue
 		}
@@ -143,6 +157,20 @@ func (d *directory) load() ([]entry, error) {
 		}
 	}
 	return all, nil
+}
+
+// takeBack gives the record of an attachment that has ended its name again, until everything of it is undone, unless there
+// is a newer one.
+func (d *directory) takeBack(path string) (e entry, ok bool, err error) {
+	if _, err := os.Lstat(path); err == nil {
+		return entry{}, false, os.Remove(path + endedSuffix)
+	}
+	if err := os.Rename(path+endedSuffix, path); err != nil {
+		return entry{}, false, err
+	}
+	e, ok, err = d.read(path)
+	e.ended = true
+	return e, ok, err
 }
 
 // read returns the entry in a file, and removes one of another boot.

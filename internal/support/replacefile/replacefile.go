@@ -25,7 +25,7 @@ const leftoverAge = time.Minute
 // files of processes that were killed.
 func Write(path string, write func(*os.File) error) error {
 	dir, name := filepath.Split(path)
-	removeLeftovers(filepath.Clean(dir), func(file string) bool { return strings.HasPrefix(file, name+infix) })
+	removeLeftovers(filepath.Clean(dir), leftoverAge, func(file string) bool { return strings.HasPrefix(file, name+infix) })
 	return WriteMember(path, write)
 }
 
@@ -52,14 +52,14 @@ func WriteMember(path string, write func(*os.File) error) error {
 }
 
 // RemoveLeftovers removes the temporary files of processes that were killed while they wrote a file in dir
-// whose name ends in suffix.
+// whose name ends in suffix. No other process may write such a file now.
 func RemoveLeftovers(dir, suffix string) {
-	removeLeftovers(dir, func(file string) bool { return strings.Contains(file, suffix+infix) })
+	removeLeftovers(dir, 0, func(file string) bool { return strings.Contains(file, suffix+infix) })
 }
 
 // removeLeftovers removes old temporary files in dir. Those that it fails to remove are removed by a later
 // call.
-func removeLeftovers(dir string, temporary func(name string) bool) {
+func removeLeftovers(dir string, age time.Duration, temporary func(name string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return // creating the new file fails and reports it
@@ -68,7 +68,7 @@ func removeLeftovers(dir string, temporary func(name string) bool) {
 		if !temporary(e.Name()) {
 			continue
 		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) >= age {
 			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}

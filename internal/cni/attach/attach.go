@@ -239,15 +239,15 @@ func Records(socket string) string { return filepath.Join(filepath.Dir(socket), 
 // file each, named by ID with LinkSuffix.
 func LinkRecords(socket string) string { return filepath.Join(filepath.Dir(socket), "network") }
 
-// LinkSuffix ends the names of files in LinkRecords, and EndedSuffix, after it, those of attachments that ended while the
-// agent was away.
+// LinkSuffix ends the names of files in LinkRecords, and EndedSuffix, after it, those of attachments that ended while
+// the agent was away.
 const (
 	LinkSuffix  = ".record"
 	EndedSuffix = ".ended"
 )
 
-// End notes beside the records of the agent at a socket that an attachment has ended: the record of one that was admitted
-// goes, and that of a link gets another name, since the link is left to be removed.
+// End notes beside the records of the agent at a socket that an attachment has ended: the record of one that was
+// admitted goes, and that of a link gets another name, since the link is left to be removed.
 func End(socket string, id ID) {
 	_ = os.Remove(filepath.Join(Records(socket), id.String()))
 	link := filepath.Join(LinkRecords(socket), id.String()+LinkSuffix)

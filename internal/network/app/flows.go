@@ -10,8 +10,9 @@ import (
 )
 
 // trackedFlows are the entries of connection tracking of UDP flows to ports of the node. The kernel translates only the
-// first packet of a flow by the rules, and a client that goes on sending keeps its entry: it would never reach a Pod that
-// has the port from now on, or go on to send to the address of one that has ended. Flows of TCP end with their Pod.
+// first packet of a flow by the rules, and a client that goes on sending keeps its entry: it would never reach a Pod
+// that has the port from now on, or go on to send to the address of one that has ended. Flows of TCP end with their
+// Pod.
 type trackedFlows struct{ log *slog.Logger }
 
 func (f trackedFlows) begin(all []nft.Port) {

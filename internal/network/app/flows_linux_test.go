@@ -13,8 +13,8 @@ import (
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
-// TestFlows: of all flows, those of UDP to a port of the node are deleted when a Pod gets the port, and those that lead to
-// the Pod when it ends.
+// TestFlows: of all flows, those of UDP to a port of the node are deleted when a Pod gets the port, and those that lead
+// to the Pod when it ends.
 func TestFlows(t *testing.T) {
 	if !namespacetest.OnNode(t) {
 		return

@@ -237,8 +237,8 @@ func (s *sandboxes) endAll(ctx context.Context) {
 	s.reclaim(ctx)
 }
 
-// end ends an attachment whose link is gone, unless a call for it is in progress or has made it anew, and reports whether
-// it did.
+// end ends an attachment whose link is gone, unless a call for it is in progress or has made it anew, and reports
+// whether it did.
 func (s *sandboxes) end(ctx context.Context, record ipam.Record) (done bool, err error) {
 	unlock, ok := s.tryLock(record.ID)
 	if !ok {
@@ -403,8 +403,8 @@ func (s *sandboxes) refresh(cfg link.Config) error {
 	return errors.Join(errs...)
 }
 
-// restore compares the kernel with the records of the process before, and returns the ports of the node by owner. A link
-// without a record stays: it ends with its Pod's namespace, and if the records were lost the Pod goes on.
+// restore compares the kernel with the records of the process before, and returns the ports of the node by owner. A
+// link without a record stays: it ends with its Pod's namespace, and if the records were lost the Pod goes on.
 func (s *sandboxes) restore() (map[string][]nft.Port, error) {
 	if err := s.links.Prune(); err != nil {
 		return nil, err

@@ -159,8 +159,8 @@ func (d *directory) load() ([]entry, error) {
 	return all, nil
 }
 
-// takeBack gives the record of an attachment that has ended its name again, until everything of it is undone, unless there
-// is a newer one.
+// takeBack gives the record of an attachment that has ended its name again, until everything of it is undone, unless
+// there is a newer one.
 func (d *directory) takeBack(path string) (e entry, ok bool, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return entry{}, false, os.Remove(path + endedSuffix)

@@ -57,8 +57,8 @@ func Prune() error {
 // maxReads is how often the devices are read again while others change them.
 const maxReads = 50
 
-// list returns the names of the host's ends, sorted, and of those that have a device for what their Pod sends, which they
-// need not have any more themselves.
+// list returns the names of the host's ends, sorted, and of those that have a device for what their Pod sends, which
+// they need not have any more themselves.
 func list() (hosts, shaped []string, err error) {
 	devices, err := netlink.LinkList()
 	for n := 0; n < maxReads && errors.Is(err, netlink.ErrDumpInterrupted); n++ { // links changed meanwhile

@@ -16,7 +16,8 @@ type Admission struct{ policy *Policy }
 func (p *Policy) Admission() *Admission { return &Admission{p} }
 
 // Admit returns nil when the kernel judges all packets of a sandbox with these addresses, behind this device, by the
-// policies of its Pod. If ctx is done it returns its cause. The end of a sandbox that was not admitted is not to be told.
+// policies of its Pod. If ctx is done it returns its cause. The end of a sandbox that was not admitted is not to be
+// told.
 func (a *Admission) Admit(ctx context.Context, s attach.Sandbox, addrs []netip.Addr, device attach.Device) error {
 	registry, err := a.registry(ctx)
 	if err != nil {

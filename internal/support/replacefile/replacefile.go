@@ -25,7 +25,11 @@ const leftoverAge = time.Minute
 // files of processes that were killed.
 func Write(path string, write func(*os.File) error) error {
 	dir, name := filepath.Split(path)
-	removeLeftovers(filepath.Clean(dir), leftoverAge, func(file string) bool { return strings.HasPrefix(file, name+infix) })
+	removeLeftovers(
+		filepath.Clean(dir),
+		leftoverAge,
+		func(file string) bool { return strings.HasPrefix(file, name+infix) },
+	)
 	return WriteMember(path, write)
 }
 

@@ -251,11 +251,18 @@ func (n *node) kill() {
 // tell has the agent change its model.
 func (n *node) tell(t *testing.T, c command) answer {
 	t.Helper()
+	a, err := n.try(t, c)
+	must(t, err)
+	return a
+}
+
+// try is tell, and returns the agent's error: while links change, some routes cannot be programmed.
+func (n *node) try(t *testing.T, c command) (a answer, err error) {
+	t.Helper()
 	must(t, n.process.enc.Encode(c))
-	var a answer
 	must(t, n.process.dec.Decode(&a))
 	if a.Err != "" {
-		t.Fatalf("%s: %s", n.name, a.Err)
+		err = fmt.Errorf("%s: %s", n.name, a.Err)
 	}
-	return a
+	return a, err
 }

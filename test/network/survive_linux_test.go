@@ -210,15 +210,20 @@ func TestUplink(t *testing.T) {
 		}
 		return reached()
 	})
-	if l := n.tell(t, command{}).Local; l.MTU != 1350 {
-		t.Errorf("the MTU of Pods is %d after the uplink's is 1400, want 1350", l.MTU)
-	}
+	until(t, "the MTU of Pods", func() error {
+		a, err := n.try(t, command{})
+		if err == nil && a.Local.MTU != 1350 {
+			err = fmt.Errorf("it is %d after the uplink's is 1400, want 1350", a.Local.MTU)
+		}
+		return err
+	})
 	n.run(t, "link set eth0 mtu 1500", "addr del 192.0.2.1/24 dev eth0")
 	until(t, "no tunnel from an address that the host does not have", func() error {
-		if l := n.tell(t, command{}).Local; len(l.Sources) != 1 {
-			return fmt.Errorf("the sources are %v", l.Sources)
+		a, err := n.try(t, command{})
+		if err == nil && len(a.Local.Sources) != 1 {
+			err = fmt.Errorf("the sources are %v", a.Local.Sources)
 		}
-		return nil
+		return err
 	})
 	n.run(t, "addr add 192.0.2.1/24 dev eth0")
 	restore()

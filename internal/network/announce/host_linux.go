@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -23,25 +24,42 @@ func (host) interfaces() (all []iface, err error) {
 	if err != nil {
 		return nil, err
 	}
+	prefixes, err := prefixesOf()
+	if err != nil {
+		return nil, err
+	}
 	for _, i := range found {
 		const need = net.FlagUp | net.FlagRunning | net.FlagBroadcast
 		if i.Flags&need != need || i.Flags&net.FlagLoopback != 0 || len(i.HardwareAddr) != len(frame.MAC{}) {
 			continue
 		}
-		at := iface{index: i.Index, name: i.Name, mac: frame.MAC(i.HardwareAddr)}
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue // it went meanwhile, which watch tells
-		}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.IsSingleIP() && !p.Addr().IsLinkLocalUnicast() {
-				at.prefixes = append(at.prefixes, p.Masked())
-			}
-		}
+		at := iface{index: i.Index, name: i.Name, mac: frame.MAC(i.HardwareAddr), prefixes: prefixes[i.Index]}
 		slices.SortFunc(at.prefixes, netip.Prefix.Compare)
 		all = append(all, at)
 	}
 	return all, nil
+}
+
+// maxReads is how often the addresses are read again while others change them.
+const maxReads = 20
+
+// prefixesOf returns the prefixes of links by the index of their interface.
+func prefixesOf() (map[int][]netip.Prefix, error) {
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	for n := 0; n < maxReads && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
+		addrs, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	prefixes := make(map[int][]netip.Prefix)
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.IPNet.String())
+		if err == nil && !p.IsSingleIP() && !p.Addr().IsLinkLocalUnicast() {
+			prefixes[a.LinkIndex] = append(prefixes[a.LinkIndex], p.Masked())
+		}
+	}
+	return prefixes, nil
 }
 
 // watch tells of changes of interfaces and addresses (rtnetlink(7)).

@@ -18,6 +18,10 @@ type iface struct {
 	prefixes []netip.Prefix // sorted
 }
 
+func (i iface) equal(o iface) bool {
+	return i.index == o.index && i.name == o.name && i.mac == o.mac && slices.Equal(i.prefixes, o.prefixes)
+}
+
 func (i *iface) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(i.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -326,11 +326,18 @@ func (l *loop) closeAll() {
 
 // lookAtInterfaces reads the interfaces, closes the links of those that went or changed, and opens new ones.
 func (l *loop) lookAtInterfaces() {
+	retries := l.again != nil
 	l.again = nil
 	ifaces, err := l.network.interfaces()
 	if err != nil {
 		l.cfg.Log.Error("the interfaces of the node cannot be read; it is tried again", "err", err)
 		l.again = time.After(l.backoff.Next())
+		return
+	}
+	ifaces = slices.DeleteFunc(ifaces, func(i iface) bool { // above all those of Pods, which come and go all the time
+		return len(i.prefixes) == 0 && !slices.Contains(l.cfg.Interfaces, i.name)
+	})
+	if !retries && slices.EqualFunc(ifaces, l.ifaces, iface.equal) {
 		return
 	}
 	l.ifaces = ifaces

@@ -46,6 +46,7 @@ type worker struct {
 	programmer *programmer.Programmer
 	router     router
 	table      kernelTable
+	host       route.Host // that was compiled for last
 	pool       *ipam.Pool
 	boxes      *sandboxes
 	usable     chan struct{} // closed when Pods can have links for the first time
@@ -172,6 +173,7 @@ func (w *worker) sync(ctx context.Context) error {
 		return fmt.Errorf("read the interfaces of the node: %w", err)
 	}
 	var state *plan.State
+	w.host = host
 	w.cfg.Store.View(func(v *cluster.View) { state = w.compiler.All(v, host) })
 	if err := w.adopt(state.Routes.Local, state.Ranges.Pods); err != nil {
 		return err
@@ -198,7 +200,10 @@ func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err 
 		if err != nil {
 			return true, fmt.Errorf("read the interfaces of the node: %w", err)
 		}
-		all = append(all, w.compiler.SetHost(host))
+		if !host.Equal(&w.host) { // a renewed address changes nothing
+			w.host = host
+			all = append(all, w.compiler.SetHost(host))
+		}
 	}
 	var errs []error
 	for _, c := range all {

@@ -124,7 +124,11 @@ func Refresh(cfg Config, pod Pod) error {
 	if device.Attrs().Flags&net.FlagUp == 0 {
 		return nil
 	}
-	return addRoutes(h, device.Attrs().Index, cfg, &pod)
+	err = addRoutes(h, device.Attrs().Index, cfg, &pod)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENETDOWN) { // the Pod has ended meanwhile
+		return nil
+	}
+	return err
 }
 
 // addRoutes adds the routes of the host to a Pod, in place of those of a Pod that had its addresses.

@@ -120,6 +120,8 @@ func (n *Node) Log() string { return filepath.Join(n.config.Dir, "node.log") }
 func (n *Node) Close() error {
 	n.stdin.Close()
 	err := <-n.ended
+	// The kernel ends the namespace, and with it the link, some time after the process, if it has not yet.
+	_ = namespace.IP("link del to-" + n.config.Name)
 	if err != nil {
 		text, _ := os.ReadFile(n.Log()) // else the error alone is reported
 		err = fmt.Errorf("node %s: %w\n%s", n.config.Name, err, bytes.TrimSpace(text))

@@ -76,7 +76,7 @@ func startReverse(t *testing.T, b *bench, w *rig.Workshop, g *group) *rig.Server
 
 // TestRPC checks that calls and messages of a stream pass the library's proxy and are measured.
 func TestRPC(t *testing.T) {
-	b := &bench{settings: &settings{clients: 10, duration: 200 * time.Millisecond}, dir: t.TempDir()}
+	b := &bench{settings: &settings{clients: 10, duration: 2 * time.Second}, dir: t.TempDir()}
 	workshop, err := rig.NewWorkshop(t.Context(), nil, b.dir)
 	if err != nil {
 		t.Fatal(err)

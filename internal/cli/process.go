@@ -408,7 +408,7 @@ func (a assembly) nodes() (*daemon.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := kubeapp.NewNodes(kubeapp.NodesConfig{
+	nodes, err := kubeapp.NewNodes(kubeapp.ControllerConfig{
 		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
 	})
 	return &daemon.Config{Parts: []daemon.Part{nodes}, Source: src}, err
@@ -424,7 +424,7 @@ func (a assembly) loadBalancer() (*daemon.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	balancer, err := kubeapp.NewLoadBalancer(kubeapp.LoadBalancerConfig{
+	balancer, err := kubeapp.NewLoadBalancer(kubeapp.ControllerConfig{
 		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
 	})
 	return &daemon.Config{Parts: []daemon.Part{balancer}, Source: src}, err

@@ -118,6 +118,16 @@ func (v *View) Loaded(ks ...Kind) bool {
 	return v.Freshness(ks...) != Loading
 }
 
+// Unread describes the given kinds of which not all objects are present, in words.
+func (v *View) Unread(ks ...Kind) (missing []string) {
+	for _, k := range ks {
+		if !v.Loaded(k) {
+			missing = append(missing, k.String()+"s are not read completely")
+		}
+	}
+	return missing
+}
+
 // Freshness returns the lowest freshness of the given kinds.
 func (v *View) Freshness(ks ...Kind) Freshness {
 	lowest := Live

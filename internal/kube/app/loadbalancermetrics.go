@@ -9,8 +9,9 @@ import (
 
 // loadBalancerMetrics are the metrics of the controller of load balancers' addresses.
 type loadBalancerMetrics struct {
-	of     *LoadBalancer
-	writes *prometheus.CounterVec
+	of      *loadbalancer.Controller
+	leading *leading
+	writes  *prometheus.CounterVec
 }
 
 var (
@@ -21,8 +22,8 @@ var (
 		"Services of type LoadBalancer that lack an address; an Event of each says why.")
 )
 
-func newLoadBalancerMetrics(of *LoadBalancer) *loadBalancerMetrics {
-	m := &loadBalancerMetrics{of: of, writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newLoadBalancerMetrics(leading *leading) *loadBalancerMetrics {
+	m := &loadBalancerMetrics{leading: leading, writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "portolan_load_balancer_writes_total",
 		Help: "Attempts to write the status of a Service; repaired are those where somebody else had changed it.",
 	}, []string{"result"})}
@@ -45,12 +46,12 @@ func (m *loadBalancerMetrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect sends the current metrics.
 func (m *loadBalancerMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.writes.Collect(ch)
-	leading := m.of.leading.working.Load()
+	leading := m.leading.working.Load()
 	metrics.Gauge(ch, leads, metrics.Truth(leading))
 	if !leading {
 		return
 	}
-	usage, lacking := m.of.controller.Usage()
+	usage, lacking := m.of.Usage()
 	for _, u := range usage {
 		metrics.Gauge(ch, poolAddresses, u.Assigned, u.Pool, "assigned")
 		metrics.Gauge(ch, poolAddresses, u.Reserved, u.Pool, "reserved")

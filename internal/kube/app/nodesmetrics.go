@@ -9,8 +9,9 @@ import (
 
 // nodesMetrics are the metrics of the controller of Nodes' ranges.
 type nodesMetrics struct {
-	of     *Nodes
-	writes *prometheus.CounterVec
+	of      *nodespec.Controller
+	leading *leading
+	writes  *prometheus.CounterVec
 }
 
 var (
@@ -21,8 +22,8 @@ var (
 		"Nodes that get no range of pod addresses, because all are taken.")
 )
 
-func newNodesMetrics(of *Nodes) *nodesMetrics {
-	m := &nodesMetrics{of: of, writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newNodesMetrics(leading *leading) *nodesMetrics {
+	m := &nodesMetrics{leading: leading, writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "portolan_pod_range_writes_total",
 		Help: "Attempts to write the ranges of a Node; kept are those where the Node has others, which stay, or is gone.",
 	}, []string{"result"})}
@@ -45,12 +46,12 @@ func (m *nodesMetrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect sends the current metrics.
 func (m *nodesMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.writes.Collect(ch)
-	leading := m.of.leading.working.Load()
+	leading := m.leading.working.Load()
 	metrics.Gauge(ch, leads, metrics.Truth(leading))
 	if !leading {
 		return
 	}
-	usage, waiting := m.of.controller.Usage()
+	usage, waiting := m.of.Usage()
 	for _, u := range usage {
 		metrics.Gauge(ch, podRanges, float64(u.Free), string(u.Family), "free")
 		metrics.Gauge(ch, podRanges, float64(u.Taken), string(u.Family), "taken")

@@ -119,13 +119,7 @@ func (c *Controller) Slices() int { return c.api.len() }
 
 // Missing returns, in words, which kinds have not been read completely yet.
 func (c *Controller) Missing() (missing []string) {
-	c.cfg.Store.View(func(v *cluster.View) {
-		for _, k := range readKinds {
-			if !v.Loaded(k) {
-				missing = append(missing, k.String()+"s are not read completely")
-			}
-		}
-	})
+	c.cfg.Store.View(func(v *cluster.View) { missing = v.Unread(readKinds...) })
 	if !c.api.synced() {
 		missing = append(missing, cluster.KindEndpointSlice.String()+"s are not read completely")
 	}

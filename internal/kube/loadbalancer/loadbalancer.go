@@ -89,13 +89,7 @@ var needs = []cluster.Kind{cluster.KindNamespace, cluster.KindService}
 
 // Missing returns, in words, which kinds have not been read completely yet.
 func (c *Controller) Missing() (missing []string) {
-	c.cfg.Store.View(func(v *cluster.View) {
-		for _, k := range needs {
-			if !v.Loaded(k) {
-				missing = append(missing, k.String()+"s are not read completely")
-			}
-		}
-	})
+	c.cfg.Store.View(func(v *cluster.View) { missing = v.Unread(needs...) })
 	return missing
 }
 

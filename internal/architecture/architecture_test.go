@@ -208,7 +208,7 @@ var arrows = []arrow{
 
 	{"network/settings", "config/key", "declares keys"},
 	{"network/app", "cluster", "follows the model"},
-	{"network/app", "cni", "answers the CNI plugin, and installs it"},
+	{"network", "cni", "answers the CNI plugin, and installs it"},
 	{"network/app", "config", "settings of its part"},
 	{"network/app", "ops/metrics", "metrics of its part"},
 	{"network/app", "support", "one process makes the network, and schedules transactions"},

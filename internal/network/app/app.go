@@ -129,7 +129,7 @@ func (n *Network) Run(ctx context.Context) error {
 	defer lock.Close()
 	boxes := &sandboxes{
 		links: kernelLinks{}, ports: n.worker, admission: n.cfg.Admission, node: n.worker.link, await: n.worker.await,
-		flows: trackedFlows{n.cfg.Log}, log: n.cfg.Log, busy: make(map[ipam.ID]*turn),
+		flows: trackedFlows{n.cfg.Log}, log: n.cfg.Log, busy: make(map[attach.ID]*turn),
 	}
 	// Before the records are read: while no agent listens, the plugin removes those of Pods that end.
 	server, err := socket.Listen(ctx, socket.Config{

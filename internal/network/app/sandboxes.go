@@ -73,7 +73,7 @@ type sandboxes struct {
 	log   *slog.Logger
 
 	mu   sync.Mutex
-	busy map[ipam.ID]*turn // guarded by mu
+	busy map[attach.ID]*turn // guarded by mu
 }
 
 // turn has calls for one attachment wait for one another.
@@ -83,7 +83,7 @@ type turn struct {
 }
 
 // lock waits for other calls for an attachment, and returns what lets the next one go on.
-func (s *sandboxes) lock(id ipam.ID) (unlock func()) {
+func (s *sandboxes) lock(id attach.ID) (unlock func()) {
 	s.mu.Lock()
 	t := s.busy[id]
 	if t == nil {
@@ -97,7 +97,7 @@ func (s *sandboxes) lock(id ipam.ID) (unlock func()) {
 }
 
 // tryLock is lock, if there is no other call for the attachment.
-func (s *sandboxes) tryLock(id ipam.ID) (unlock func(), ok bool) {
+func (s *sandboxes) tryLock(id attach.ID) (unlock func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy[id] != nil {
@@ -109,7 +109,7 @@ func (s *sandboxes) tryLock(id ipam.ID) (unlock func(), ok bool) {
 	return func() { s.unlock(id, t) }, true
 }
 
-func (s *sandboxes) unlock(id ipam.ID, t *turn) {
+func (s *sandboxes) unlock(id attach.ID, t *turn) {
 	t.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *sandboxes) add(ctx context.Context, r attach.Request) (*attach.Result, 
 	if err != nil {
 		return nil, err
 	}
-	defer s.lock(idOf(r.ID))()
+	defer s.lock(r.ID)()
 	record, err := s.assign(ctx, r)
 	if err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (s *sandboxes) assign(ctx context.Context, r attach.Request) (ipam.Record, 
 		return ipam.Record{}, err
 	}
 	wanted := ipam.Record{
-		ID: idOf(r.ID), Network: r.Network, NetNS: r.NetNS, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
+		ID: r.ID, Network: r.Network, NetNS: r.NetNS, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
 		Device: link.HostName(r.ContainerID, r.Interface), Data: text,
 	}
 	record, err := s.pool.Assign(wanted)
@@ -230,7 +230,7 @@ func (s *sandboxes) reclaim(ctx context.Context) (ended int) {
 // endAll ends what ended while the agent was away, and reclaims what is gone.
 func (s *sandboxes) endAll(ctx context.Context) {
 	for _, id := range s.pool.Ended() {
-		if err := s.del(ctx, attach.ID(id)); err != nil {
+		if err := s.del(ctx, id); err != nil {
 			s.log.Warn("an attachment that ended while the agent was away is not released", "attachment", id, "err", err)
 		}
 	}
@@ -311,7 +311,7 @@ func (s *sandboxes) undo(ctx context.Context, record ipam.Record) error {
 	errs = append(errs, err)
 	errs = append(errs, s.links.Delete(record.Device))
 	if s.admission != nil {
-		errs = append(errs, s.admission.Release(ctx, attach.ID(record.ID)))
+		errs = append(errs, s.admission.Release(ctx, record.ID))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // the record says what is left to be undone
@@ -324,10 +324,10 @@ func (s *sandboxes) del(ctx context.Context, id attach.ID) error {
 	if err := id.Validate(); err != nil {
 		return &attach.RefusedError{Code: attach.CodeEnvironment, Text: err.Error()}
 	}
-	defer s.lock(idOf(id))()
-	record, ok := s.pool.Get(idOf(id))
+	defer s.lock(id)()
+	record, ok := s.pool.Get(id)
 	if !ok {
-		record = ipam.Record{ID: idOf(id), Device: link.HostName(id.ContainerID, id.Interface)}
+		record = ipam.Record{ID: id, Device: link.HostName(id.ContainerID, id.Interface)}
 	}
 	if err := s.undo(ctx, record); err != nil {
 		return &attach.RefusedError{Code: attach.CodeTryAgain, Text: err.Error()}
@@ -337,8 +337,8 @@ func (s *sandboxes) del(ctx context.Context, id attach.ID) error {
 
 // check returns nil if the kernel has everything of an attachment (CNI specification, section 4, "CHECK").
 func (s *sandboxes) check(ctx context.Context, r attach.Request) error {
-	defer s.lock(idOf(r.ID))()
-	record, ok := s.pool.Get(idOf(r.ID))
+	defer s.lock(r.ID)()
+	record, ok := s.pool.Get(r.ID)
 	if !ok {
 		return errors.New("the agent has not made this link")
 	}
@@ -365,9 +365,9 @@ func (s *sandboxes) check(ctx context.Context, r attach.Request) error {
 
 // collect ends the attachments of a network that are not in valid.
 func (s *sandboxes) collect(ctx context.Context, network string, valid []attach.ID) error {
-	exists := make(map[ipam.ID]struct{}, len(valid))
+	exists := make(map[attach.ID]struct{}, len(valid))
 	for _, id := range valid {
-		exists[idOf(id)] = struct{}{}
+		exists[id] = struct{}{}
 	}
 	var errs []error
 	for _, record := range s.pool.All() {
@@ -375,7 +375,7 @@ func (s *sandboxes) collect(ctx context.Context, network string, valid []attach.
 			continue
 		}
 		s.log.Info("a Pod has ended without being released", "pod", record.Pod(), "addresses", record.Addresses)
-		errs = append(errs, s.del(ctx, attach.ID(record.ID)))
+		errs = append(errs, s.del(ctx, record.ID))
 	}
 	return errors.Join(errs...)
 }
@@ -429,8 +429,6 @@ func (s *sandboxes) restore() (map[string][]nft.Port, error) {
 	}
 	return owners, nil
 }
-
-func idOf(id attach.ID) ipam.ID { return ipam.ID(id) }
 
 // ownerOf returns how the ports of a Pod are known.
 func ownerOf(r ipam.Record) string { return r.Pod() + " (" + r.String() + ")" }

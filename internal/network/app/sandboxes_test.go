@@ -176,7 +176,7 @@ func start(t *testing.T, k *kernel, dir, ranges string) *sandboxes {
 		pool: pool, links: kernelEnds{k}, ports: kernelPorts{k}, admission: kernelPolicies{k}, log: log,
 		node:  func() (link.Config, error) { return link.Config{MTU: 1450}, nil },
 		await: func(context.Context) (link.Config, error) { return link.Config{MTU: 1450}, nil },
-		flows: kernelFlows{}, busy: make(map[ipam.ID]*turn),
+		flows: kernelFlows{}, busy: make(map[attach.ID]*turn),
 	}
 	owners, err := s.restore()
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"time"
+
+	"portolan.dev/portolan/internal/cni/attach"
 )
 
 // maxFree is how many released addresses are remembered before the oldest are given again, although the range
@@ -29,7 +31,7 @@ type band struct {
 // released is an address that was released.
 type released struct {
 	addr netip.Addr
-	by   ID
+	by   attach.ID
 	at   time.Time
 }
 
@@ -112,7 +114,7 @@ func (b *band) next(until time.Time, used func(netip.Addr) bool) (addr netip.Add
 func (b *band) isFree(addr netip.Addr) bool { return b.at[addr] != nil }
 
 // releasedBy returns which attachment released a free address.
-func (b *band) releasedBy(addr netip.Addr) (id ID) {
+func (b *band) releasedBy(addr netip.Addr) (id attach.ID) {
 	if r, ok := b.at[addr].Value.(released); ok {
 		id = r.by
 	}

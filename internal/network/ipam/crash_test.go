@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/network/ipam"
 )
 
@@ -27,9 +28,9 @@ type world struct {
 
 	now      time.Time
 	ranges   []netip.Prefix
-	live     map[ipam.ID][]netip.Addr // by Assign
-	released map[netip.Addr]time.Time // the last time
-	last     map[ipam.ID][]netip.Addr // what an attachment released last
+	live     map[attach.ID][]netip.Addr // by Assign
+	released map[netip.Addr]time.Time   // the last time
+	last     map[attach.ID][]netip.Addr // what an attachment released last
 	// forgotten are addresses of which the Pool need not know when they were released.
 	forgotten map[netip.Addr]bool
 }
@@ -46,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, dir: t.TempDir(), crash: -1, now: time.Unix(1<<30, 0), ranges: sets[0],
-		live: make(map[ipam.ID][]netip.Addr), released: make(map[netip.Addr]time.Time), last: make(map[ipam.ID][]netip.Addr),
+		live: make(map[attach.ID][]netip.Addr), released: make(map[netip.Addr]time.Time), last: make(map[attach.ID][]netip.Addr),
 		forgotten: make(map[netip.Addr]bool),
 	}
 	w.open()
@@ -85,7 +86,7 @@ func (w *world) open() {
 		ipam.StoreMethods{
 			Load:   disk.Load,
 			Write:  func(e ipam.Entry) error { return guard(func() error { return disk.Write(e) }) },
-			Remove: func(id ipam.ID) error { return guard(func() error { return disk.Remove(id) }) },
+			Remove: func(id attach.ID) error { return guard(func() error { return disk.Remove(id) }) },
 		},
 	)
 	must(w.t, err)
@@ -121,7 +122,7 @@ func (w *world) run(steps []byte) {
 	}
 }
 
-func (w *world) assign(id ipam.ID) {
+func (w *world) assign(id attach.ID) {
 	w.t.Helper()
 	before, had := w.live[id]
 	r, err := w.pool.Assign(ipam.Record{ID: id})
@@ -169,7 +170,7 @@ func (w *world) assign(id ipam.ID) {
 
 // held checks an address that an attachment got: if it was released just now there is no other, and it was
 // released first.
-func (w *world) held(id ipam.ID, addr netip.Addr) {
+func (w *world) held(id attach.ID, addr netip.Addr) {
 	w.t.Helper()
 	at, ok := w.released[addr]
 	if !ok || w.forgotten[addr] || w.now.Sub(at) >= reuse || slices.Contains(w.last[id], addr) {
@@ -183,7 +184,7 @@ func (w *world) held(id ipam.ID, addr netip.Addr) {
 }
 
 // refused checks an error of Assign.
-func (w *world) refused(id ipam.ID, before []netip.Addr, err error) {
+func (w *world) refused(id attach.ID, before []netip.Addr, err error) {
 	w.t.Helper()
 	if errors.Is(err, ipam.ErrNoRanges) && len(w.ranges) == 0 && len(before) == 0 {
 		return
@@ -224,7 +225,7 @@ func (w *world) used(addr netip.Addr) bool {
 	return false
 }
 
-func (w *world) release(id ipam.ID) {
+func (w *world) release(id attach.ID) {
 	w.t.Helper()
 	err := w.pool.Release(id)
 	if w.crashed {
@@ -249,7 +250,7 @@ func (w *world) release(id ipam.ID) {
 // check compares the Pool with what the test knows.
 func (w *world) check() {
 	w.t.Helper()
-	owners := make(map[netip.Addr]ipam.ID)
+	owners := make(map[netip.Addr]attach.ID)
 	all := w.pool.All()
 	for _, r := range all {
 		if !slices.Equal(r.Addresses, w.live[r.ID]) {

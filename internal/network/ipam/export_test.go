@@ -1,6 +1,10 @@
 package ipam
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"portolan.dev/portolan/internal/cni/attach"
+)
 
 // Store, Entry, OpenStore and Directory have tests fail between the writes of a Pool.
 type (
@@ -12,12 +16,12 @@ type (
 type StoreMethods struct {
 	Load   func() ([]Entry, error)
 	Write  func(Entry) error
-	Remove func(ID) error
+	Remove func(attach.ID) error
 }
 
-func (m StoreMethods) load() ([]entry, error) { return m.Load() }
-func (m StoreMethods) write(e entry) error    { return m.Write(e) }
-func (m StoreMethods) remove(id ID) error     { return m.Remove(id) }
+func (m StoreMethods) load() ([]entry, error)    { return m.Load() }
+func (m StoreMethods) write(e entry) error       { return m.Write(e) }
+func (m StoreMethods) remove(id attach.ID) error { return m.Remove(id) }
 
 // Methods returns the methods of a directory of a boot.
 func Methods(path, boot string, log *slog.Logger) StoreMethods {

@@ -23,6 +23,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"portolan.dev/portolan/internal/cni/attach"
+	"portolan.dev/portolan/internal/support/statefile"
 )
 
 // Config configures a Pool.
@@ -60,9 +63,9 @@ type Pool struct {
 	store store
 
 	mu      sync.Mutex
-	records map[ID]Record
-	ended   []ID // when the Pool was opened
-	owners  map[netip.Addr]ID
+	records map[attach.ID]Record
+	ended   []attach.ID // when the Pool was opened
+	owners  map[netip.Addr]attach.ID
 	tombs   tombs
 	bands   []*band // at most one of each family, IPv4 first
 }
@@ -71,7 +74,7 @@ type Pool struct {
 // Of two records with one address the older keeps it, and the other is logged: what has to be undone for its
 // Pod is recorded still.
 func Open(cfg Config) (*Pool, error) {
-	boot, err := bootID()
+	boot, err := statefile.Boot()
 	if err != nil {
 		return nil, fmt.Errorf("records of addresses: %w", err)
 	}
@@ -88,7 +91,7 @@ func open(cfg Config, from store) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, store: from,
-		records: make(map[ID]Record), owners: make(map[netip.Addr]ID), tombs: newTombs(),
+		records: make(map[attach.ID]Record), owners: make(map[netip.Addr]attach.ID), tombs: newTombs(),
 	}
 	if err := p.restore(stored); err != nil {
 		return nil, err
@@ -235,7 +238,7 @@ func (p *Pool) Assign(r Record) (Record, error) {
 }
 
 // pick returns a free address of a band: the one that the attachment had, or the next.
-func (p *Pool) pick(b *band, id ID, now time.Time) (netip.Addr, bool) {
+func (p *Pool) pick(b *band, id attach.ID, now time.Time) (netip.Addr, bool) {
 	for _, addr := range p.tombs.of(id) {
 		if b.isFree(addr) && b.releasedBy(addr) == id {
 			return addr, true
@@ -250,7 +253,7 @@ func (p *Pool) pick(b *band, id ID, now time.Time) (netip.Addr, bool) {
 // insert inserts a record that is on disk, with addresses that are taken out of bands.
 func (p *Pool) insert(r Record, taken []*band) {
 	p.tombs.remove(r.ID) // its file is that of the record now
-	p.ended = slices.DeleteFunc(p.ended, func(id ID) bool { return id == r.ID })
+	p.ended = slices.DeleteFunc(p.ended, func(id attach.ID) bool { return id == r.ID })
 	p.records[r.ID] = r
 	for _, addr := range r.Addresses {
 		p.owners[addr] = r.ID
@@ -263,7 +266,7 @@ func (p *Pool) insert(r Record, taken []*band) {
 }
 
 // Release ends an attachment, whose addresses are held back from then on. One that is unknown has ended before.
-func (p *Pool) Release(id ID) error {
+func (p *Pool) Release(id attach.ID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, ok := p.records[id]
@@ -319,7 +322,7 @@ func (p *Pool) expire(now time.Time) {
 }
 
 // Get returns the record of an attachment.
-func (p *Pool) Get(id ID) (Record, bool) {
+func (p *Pool) Get(id attach.ID) (Record, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, ok := p.records[id]
@@ -334,13 +337,13 @@ func (p *Pool) All() []Record {
 	for _, r := range p.records {
 		all = append(all, r.clone())
 	}
-	slices.SortFunc(all, func(a, b Record) int { return a.compare(b.ID) })
+	slices.SortFunc(all, func(a, b Record) int { return compareIDs(a.ID, b.ID) })
 	return all
 }
 
 // Ended returns the IDs of attachments that ended while no process had the directory open: whose file had the suffix
 // ".ended" behind its name. They have their records and addresses until they are released.
-func (p *Pool) Ended() []ID {
+func (p *Pool) Ended() []attach.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.ended)

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/network/ipam"
 )
 
@@ -42,7 +43,7 @@ func open(tb testing.TB, dir string, of ...string) *ipam.Pool {
 }
 
 // id returns the ID of the nth attachment.
-func id(n int) ipam.ID { return ipam.ID{ContainerID: fmt.Sprint("c", n), Interface: "eth0"} }
+func id(n int) attach.ID { return attach.ID{ContainerID: fmt.Sprint("c", n), Interface: "eth0"} }
 
 // record returns a record of that attachment.
 func record(n int) ipam.Record {
@@ -298,7 +299,7 @@ func TestFiles(t *testing.T) {
 func TestInvalidID(t *testing.T) {
 	t.Parallel()
 	p := open(t, t.TempDir(), "10.0.0.0/24")
-	for _, wrong := range []ipam.ID{
+	for _, wrong := range []attach.ID{
 		{}, {ContainerID: "a"}, {Interface: "eth0"}, {ContainerID: "../a", Interface: "eth0"},
 		{ContainerID: "a", Interface: ".."}, {ContainerID: "a,b", Interface: "c"}, {ContainerID: strings.Repeat("a", 129), Interface: "eth0"},
 	} {

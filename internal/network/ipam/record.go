@@ -15,36 +15,18 @@ import (
 	"strings"
 	"time"
 
+	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/support/replacefile"
 	"portolan.dev/portolan/internal/support/statefile"
 )
 
-// ID identifies an attachment on a node (CNI specification 1.1.0, section 2, "Parameters").
-type ID struct {
-	ContainerID string `json:"containerID"`
-	Interface   string `json:"ifname"` // in the Pod
-}
-
-// String returns the ID as the beginning of a file's name.
-func (id ID) String() string { return id.ContainerID + "," + id.Interface }
-
-func (id ID) compare(other ID) int {
-	return cmp.Or(cmp.Compare(id.ContainerID, other.ContainerID), cmp.Compare(id.Interface, other.Interface))
-}
-
-// Validate returns an error if the ID is not the name of a file: the CNI specification allows none such.
-func (id ID) Validate() error {
-	for _, part := range []string{id.ContainerID, id.Interface} {
-		if part == "" || len(part) > 128 || strings.ContainsAny(part, "/,\x00") || strings.HasPrefix(part, ".") {
-			return fmt.Errorf("attachment %q: %q is no identifier", id, part)
-		}
-	}
-	return nil
+func compareIDs(a, b attach.ID) int {
+	return cmp.Or(cmp.Compare(a.ContainerID, b.ContainerID), cmp.Compare(a.Interface, b.Interface))
 }
 
 // Record is an attachment and what has to be undone when it ends.
 type Record struct {
-	ID
+	attach.ID
 	// Network is the name of the network configuration.
 	Network string `json:"network,omitempty"`
 	// NetNS is the path of the Pod's network namespace on the host.
@@ -81,7 +63,7 @@ type entry struct {
 
 // compare orders entries by when they were made.
 func (e entry) compare(other entry) int {
-	return cmp.Or(e.Released.Compare(other.Released), e.Created.Compare(other.Created), e.ID.compare(other.ID))
+	return cmp.Or(e.Released.Compare(other.Released), e.Created.Compare(other.Created), compareIDs(e.ID, other.ID))
 }
 
 // store keeps entries, one of each ID.
@@ -90,17 +72,11 @@ type store interface {
 	load() ([]entry, error)
 	write(e entry) error
 	// remove removes an entry, if there is one.
-	remove(id ID) error
+	remove(id attach.ID) error
 }
 
 // recordFormat is the format of a file of the directory.
 const recordFormat = statefile.Format("portolan addresses 1\n")
-
-// suffix ends the names of such files. Those of files that are set aside, and of temporary ones, end otherwise.
-const suffix = ".record"
-
-// endedSuffix, after suffix, ends the names of files whose attachments ended while no process had the directory open.
-const endedSuffix = ".ended"
 
 // contents are those of such a file.
 type contents struct {
@@ -115,30 +91,23 @@ type directory struct {
 	log  *slog.Logger
 }
 
-// bootID identifies the boot of the machine; it is empty on other systems than Linux.
-func bootID() (string, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	return strings.TrimSpace(string(boot)), nil
+func (d *directory) file(id attach.ID) string {
+	return filepath.Join(d.path, id.String()+attach.LinkSuffix)
 }
-
-func (d *directory) file(id ID) string { return filepath.Join(d.path, id.String()+suffix) }
 
 func (d *directory) load() ([]entry, error) {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return nil, err
 	}
-	replacefile.RemoveLeftovers(d.path, suffix)
+	replacefile.RemoveLeftovers(d.path, attach.LinkSuffix)
 	files, err := os.ReadDir(d.path)
 	if err != nil {
 		return nil, err
 	}
 	var all []entry
 	for _, file := range files {
-		if name, ok := strings.CutSuffix(file.Name(), suffix+endedSuffix); ok {
-			e, ok, err := d.takeBack(filepath.Join(d.path, name+suffix))
+		if name, ok := strings.CutSuffix(file.Name(), attach.LinkSuffix+attach.EndedSuffix); ok {
+			e, ok, err := d.takeBack(filepath.Join(d.path, name+attach.LinkSuffix))
 			if err != nil {
 				d.log.Warn("the record of an attachment that has ended cannot be read", "err", err)
 			} else if ok {
@@ -146,7 +115,7 @@ func (d *directory) load() ([]entry, error) {
 			}
 			continue
 		}
-		if !strings.HasSuffix(file.Name(), suffix) {
+		if !strings.HasSuffix(file.Name(), attach.LinkSuffix) {
 			continue
 		}
 		e, ok, err := d.read(filepath.Join(d.path, file.Name()))
@@ -163,9 +132,9 @@ func (d *directory) load() ([]entry, error) {
 // there is a newer one.
 func (d *directory) takeBack(path string) (e entry, ok bool, err error) {
 	if _, err := os.Lstat(path); err == nil {
-		return entry{}, false, os.Remove(path + endedSuffix)
+		return entry{}, false, os.Remove(path + attach.EndedSuffix)
 	}
-	if err := os.Rename(path+endedSuffix, path); err != nil {
+	if err := os.Rename(path+attach.EndedSuffix, path); err != nil {
 		return entry{}, false, err
 	}
 	e, ok, err = d.read(path)
@@ -208,7 +177,7 @@ func (d *directory) write(e entry) error {
 	})
 }
 
-func (d *directory) remove(id ID) error {
+func (d *directory) remove(id attach.ID) error {
 	if err := os.Remove(d.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -5,11 +5,13 @@ import (
 	"iter"
 	"net/netip"
 	"time"
+
+	"portolan.dev/portolan/internal/cni/attach"
 )
 
 // tomb is a record that was released, and whose file holds its addresses back after a restart.
 type tomb struct {
-	id        ID
+	id        attach.ID
 	addresses []netip.Addr
 	released  time.Time
 }
@@ -17,10 +19,10 @@ type tomb struct {
 // tombs are tombstones in the order of their times.
 type tombs struct {
 	order *list.List // of tomb
-	byID  map[ID]*list.Element
+	byID  map[attach.ID]*list.Element
 }
 
-func newTombs() tombs { return tombs{order: list.New(), byID: make(map[ID]*list.Element)} }
+func newTombs() tombs { return tombs{order: list.New(), byID: make(map[attach.ID]*list.Element)} }
 
 // insert inserts a tombstone that is newer than all others.
 func (t *tombs) insert(one tomb) {
@@ -28,7 +30,7 @@ func (t *tombs) insert(one tomb) {
 	t.byID[one.id] = t.order.PushBack(one)
 }
 
-func (t *tombs) remove(id ID) {
+func (t *tombs) remove(id attach.ID) {
 	if e := t.byID[id]; e != nil {
 		t.order.Remove(e)
 		delete(t.byID, id)
@@ -36,7 +38,7 @@ func (t *tombs) remove(id ID) {
 }
 
 // of returns the addresses that were released last under an ID.
-func (t *tombs) of(id ID) []netip.Addr {
+func (t *tombs) of(id attach.ID) []netip.Addr {
 	if e := t.byID[id]; e != nil {
 		if one, ok := e.Value.(tomb); ok {
 			return one.addresses

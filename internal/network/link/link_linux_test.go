@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/network/link"
+	"portolan.dev/portolan/internal/network/route"
 	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
@@ -320,7 +321,7 @@ func wantNothing(tb testing.TB) {
 			tb.Errorf("device %s is left", name)
 		}
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: link.Protocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: route.Protocol}, netlink.RT_FILTER_PROTOCOL)
 	must(tb, err)
 	if len(routes) > 0 {
 		tb.Errorf("the routes %v are left", routes)

@@ -10,10 +10,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-)
 
-// Protocol marks the routes of this program (rtm_protocol of rtnetlink(7); `ip route show proto 80`).
-const Protocol = 80
+	"portolan.dev/portolan/internal/network/route"
+)
 
 // Up sets both ends of a link up that Create made, adds the routes of the host and of the Pod, and returns when
 // packets pass. It may be called again, such as with another address of the node.
@@ -135,7 +134,7 @@ func Refresh(cfg Config, pod Pod) error {
 func addRoutes(h *netlink.Handle, host int, cfg Config, pod *Pod) error {
 	for _, addr := range pod.Addresses {
 		route := &netlink.Route{
-			LinkIndex: host, Dst: single(addr), Scope: netlink.SCOPE_LINK, Protocol: Protocol, Table: unix.RT_TABLE_MAIN,
+			LinkIndex: host, Dst: single(addr), Scope: netlink.SCOPE_LINK, Protocol: route.Protocol, Table: unix.RT_TABLE_MAIN,
 		}
 		source := cfg.source(addr)
 		if source.IsValid() {

@@ -55,11 +55,10 @@ type entry struct {
 // aside and logged.
 func OpenRegistry(dir string, gate Gate, log *slog.Logger) (*Registry, error) {
 	r := &Registry{dir: dir, gate: gate, log: log, attachments: make(map[attach.ID]*entry)}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // other systems than Linux have none
+	var err error
+	if r.boot, err = statefile.Boot(); err != nil {
 		return nil, err
 	}
-	r.boot = strings.TrimSpace(string(boot))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("attachments: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"portolan.dev/portolan/internal/support/deadline"
 	"portolan.dev/portolan/internal/support/replacefile"
@@ -22,6 +23,16 @@ import (
 // ErrForeign is wrapped by the errors for files that are damaged, or of another format
 // or version.
 var ErrForeign = errors.New("damaged, or of another version")
+
+// Boot identifies the boot of the machine, for state that does not outlast one (boot_id of random(4)). It is empty on
+// other systems than Linux.
+func Boot() (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return strings.TrimSpace(string(boot)), nil
+}
 
 // Format is the first line of all files of a format and version.
 type Format string

@@ -31,6 +31,7 @@ import (
 	"portolan.dev/portolan/internal/kube/admission"
 	"portolan.dev/portolan/internal/kube/leader"
 	kube "portolan.dev/portolan/internal/kube/settings"
+	"portolan.dev/portolan/internal/network/plan"
 	"portolan.dev/portolan/internal/network/podcidr"
 	"portolan.dev/portolan/internal/network/pool"
 	network "portolan.dev/portolan/internal/network/settings"
@@ -110,7 +111,7 @@ var defaults = &config.Compiled{
 		HealthLimit: time.Minute, Conntrack: conntrack.DefaultSettings(),
 	},
 	Network: network.Compiled{
-		Encapsulation: network.CrossSubnet, VNI: 80, Port: 4789, Masquerade: true, Table: "portolan-network",
+		Encapsulation: plan.CrossSubnet, VNI: 80, Port: 4789, Masquerade: true, Table: "portolan-network",
 		CNI: network.CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 	},
 	Policy: policy.Compiled{

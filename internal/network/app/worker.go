@@ -72,7 +72,7 @@ func newWorker(n *Network) *worker {
 	return &worker{
 		Network: n,
 		compiler: plan.NewCompiler(plan.Config{
-			Node: n.cfg.Node, Encapsulation: plan.Encapsulation(s.Encapsulation), VNI: s.VNI, Port: s.Port, MTU: s.MTU,
+			Node: n.cfg.Node, Encapsulation: s.Encapsulation, VNI: s.VNI, Port: s.Port, MTU: s.MTU,
 			NonMasquerade: s.NonMasquerade,
 		}),
 		programmer: programmer.New(programmer.Config{

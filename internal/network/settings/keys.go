@@ -5,6 +5,7 @@ import (
 
 	"portolan.dev/portolan/internal/config/key"
 	announce "portolan.dev/portolan/internal/network/announce/settings"
+	"portolan.dev/portolan/internal/network/plan"
 )
 
 // Keys are the keys of the section network, in the order of the file.
@@ -18,7 +19,7 @@ var ownKeys = key.Table{
 	},
 	{
 		Path:    "network.encapsulation",
-		Values:  []string{CrossSubnet, Always, Never},
+		Values:  []string{string(plan.CrossSubnet), string(plan.Always), string(plan.Never)},
 		Restart: []key.Condition{key.Always},
 		Description: "Which nodes are reached through a VXLAN tunnel: `crossSubnet` those that share no link " +
 			"with this one, `always` all, `never` none.",

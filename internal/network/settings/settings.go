@@ -9,17 +9,9 @@ import (
 
 	"portolan.dev/portolan/internal/config/key"
 	announce "portolan.dev/portolan/internal/network/announce/settings"
+	"portolan.dev/portolan/internal/network/nft"
+	"portolan.dev/portolan/internal/network/plan"
 )
-
-// Which nodes are reached through a tunnel.
-const (
-	CrossSubnet = "crossSubnet"
-	Always      = "always"
-	Never       = "never"
-)
-
-// DefaultTable is the name of the table.
-const DefaultTable = "portolan-network"
 
 // ConfName is the name of the file of the network configuration. Container runtimes load the first file by name.
 const ConfName = "05-portolan.conflist"
@@ -56,8 +48,8 @@ type CNI struct {
 // Default returns the section of a file that lacks it.
 func Default() Network {
 	return Network{
-		Encapsulation: CrossSubnet, VXLAN: VXLAN{VNI: 80, Port: 4789}, Masquerade: true,
-		Table:    DefaultTable,
+		Encapsulation: string(plan.CrossSubnet), VXLAN: VXLAN{VNI: 80, Port: 4789}, Masquerade: true,
+		Table:    nft.DefaultName,
 		Announce: announce.Default(),
 		CNI:      CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 	}
@@ -65,7 +57,7 @@ func Default() Network {
 
 // Compiled is the section in the types of the packages that use it.
 type Compiled struct {
-	Encapsulation string // CrossSubnet, Always or Never
+	Encapsulation plan.Encapsulation
 	MTU           int
 	VNI           uint32
 	Port          uint16
@@ -80,7 +72,7 @@ type Compiled struct {
 // Its error is a *key.Error.
 func (n *Network) Compile() (Compiled, error) {
 	made := Compiled{
-		Encapsulation: n.Encapsulation, MTU: n.MTU, VNI: uint32(n.VXLAN.VNI), Port: uint16(n.VXLAN.Port),
+		Encapsulation: plan.Encapsulation(n.Encapsulation), MTU: n.MTU, VNI: uint32(n.VXLAN.VNI), Port: uint16(n.VXLAN.Port),
 		Masquerade: n.Masquerade, Table: n.Table, CNI: n.CNI,
 	}
 	// IPv6 requires that every link carry packets of 1280 octets (RFC 8200, section 5), and IPv4 of 68 (RFC 791).
@@ -89,7 +81,7 @@ func (n *Network) Compile() (Compiled, error) {
 	case n.MTU != 0 && n.MTU < least:
 		return made, key.Errorf("network.mtu", "%d is less than %d, which IPv6 needs; 0 is that of the uplink", n.MTU, least)
 	case n.Table == "":
-		return made, key.Errorf("network.table", "is empty; leave it out for %s", DefaultTable)
+		return made, key.Errorf("network.table", "is empty; leave it out for %s", nft.DefaultName)
 	}
 	for _, p := range []struct{ name, path string }{
 		{"socket", n.CNI.Socket}, {"binDir", n.CNI.BinDir}, {"confDir", n.CNI.ConfDir},

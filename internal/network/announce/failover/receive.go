@@ -62,7 +62,7 @@ func (m *Machine) answer(to plan.ID, in *frame.Message) {
 				continue
 			}
 			s = *of
-		} else if !x.candidate || !x.serving || x.above[to] != nil { // who asks is before this node
+		} else if !x.candidate || !x.serving || x.above[to] != nil { // or node "to" is ranked before this one
 			continue
 		}
 		if s.active {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/test/freeport"
 )
 
 func init() {
@@ -23,11 +25,12 @@ func init() {
 // streamBackend is an endpoint that echoes lines over TCP and UDP, at one port.
 func streamBackend(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	at := freeport.Loopback(t)
+	l, err := net.Listen("tcp", at.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets, err := net.ListenPacket("udp", l.Addr().String())
+	packets, err := net.ListenPacket("udp", at.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,7 @@ func streamBackend(t *testing.T) netip.AddrPort {
 		packets.Close()
 		serving.Wait()
 	})
-	return netip.MustParseAddrPort(l.Addr().String())
+	return at
 }
 
 // streamObjects are a Gateway with listeners of TCP and UDP at port 53, and routes to an endpoint.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/test/freeport"
 )
 
 // vendor is another name server software, run as a secondary.
@@ -100,26 +103,6 @@ zone:
 `, []string{"-d", "-c", "CONFIG"}},
 }
 
-// freePort returns a port that is free for UDP and TCP.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 10 {
-		l, err := net.Listen("tcp", anyPort)
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		c, err := net.ListenPacket("udp", l.Addr().String())
-		l.Close()
-		if err == nil {
-			c.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
-}
-
 // require skips a test if a program is missing, or fails it where all tests must run.
 func require(t *testing.T, binary, pkg string) (path string) {
 	t.Helper()
@@ -136,8 +119,8 @@ func require(t *testing.T, binary, pkg string) (path string) {
 	return ""
 }
 
-// run runs the server on a port until the test ends.
-func (v vendor) run(t *testing.T, port int, primary, secret string) {
+// run runs the server at an address of 127.0.0.1 until the test ends.
+func (v vendor) run(t *testing.T, own netip.AddrPort, primary, secret string) {
 	t.Helper()
 	path, dir := require(t, v.binary, v.pkg), t.TempDir()
 	_, primaryPort, err := net.SplitHostPort(primary)
@@ -145,7 +128,7 @@ func (v vendor) run(t *testing.T, port int, primary, secret string) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "config")
-	write(t, file, strings.NewReplacer("DIR", dir, "OWN", strconv.Itoa(port), "PRIMARY", primaryPort,
+	write(t, file, strings.NewReplacer("DIR", dir, "OWN", strconv.Itoa(int(own.Port())), "PRIMARY", primaryPort,
 		"SECRET", base64.StdEncoding.EncodeToString([]byte(secret))).Replace(v.config))
 	cmd := exec.Command(path, v.args...)
 	for i, a := range cmd.Args {
@@ -167,12 +150,12 @@ func (v vendor) run(t *testing.T, port int, primary, secret string) {
 	})
 }
 
-// primaryFor starts a primary that sends NOTIFY to a port. at is its address.
-func primaryFor(t *testing.T, dir, at string, port int, more string) *process {
+// primaryFor starts a primary that sends NOTIFY to a secondary. at is its address.
+func primaryFor(t *testing.T, dir, at string, secondary netip.AddrPort, more string) *process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "portolan.yaml")
-	write(t, file, fmt.Sprintf("manifests: %s\nadmin: {listen: '%s'}\ndns:\n  listen: ['%s']\n  transfer: {keys: [{name: secondary, algorithm: hmac-sha256, secretFile: '%s'}], allow: [{key: secondary}], notify: ['127.0.0.1:%d']%s}",
-		dir, anyPort, at, secretFile(t, transferSecret), port, more))
+	write(t, file, fmt.Sprintf("manifests: %s\nadmin: {listen: '%s'}\ndns:\n  listen: ['%s']\n  transfer: {keys: [{name: secondary, algorithm: hmac-sha256, secretFile: '%s'}], allow: [{key: secondary}], notify: ['%s']%s}",
+		dir, anyPort, at, secretFile(t, transferSecret), secondary, more))
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	return p
@@ -259,10 +242,9 @@ func TestSecondariesFollowChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require(t, v.binary, v.pkg)
-			dir, port := shop(t), freePort(t)
-			p := primaryFor(t, dir, anyPort, port, "")
-			secondary := fmt.Sprintf("127.0.0.1:%d", port)
-			v.run(t, port, p.addr, transferSecret)
+			dir, own := shop(t), freeport.Loopback(t)
+			p, secondary := primaryFor(t, dir, anyPort, own, ""), own.String()
+			v.run(t, own, p.addr, transferSecret)
 			awaitSame(p, secondary)
 			wantZone(t, secondary, dir)
 			first, err := soaAt(p.addr)
@@ -294,16 +276,16 @@ func TestSecondaryWithWrongKeyIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require(t, v.binary, v.pkg)
-			port := freePort(t)
-			p := primaryFor(t, shop(t), anyPort, port, "")
-			v.run(t, port, p.addr, "another secret of some octets")
+			own := freeport.Loopback(t)
+			p := primaryFor(t, shop(t), anyPort, own, "")
+			v.run(t, own, p.addr, "another secret of some octets")
 			p.poll(3*patience, func() error {
 				if _, body := p.admin("/metrics"); !strings.Contains(body, `rcode="NOTAUTH"`) {
 					return errors.New("no transfer was refused")
 				}
 				return nil
 			})
-			if soa, err := soaAt(fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			if soa, err := soaAt(own.String()); err == nil {
 				t.Errorf("the secondary has %v", soa)
 			}
 		})
@@ -318,11 +300,10 @@ func TestSecondaryGetsFullTransferWithoutHistory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require(t, v.binary, v.pkg)
-			dir, port := shop(t), freePort(t)
-			at := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-			p := primaryFor(t, dir, at, port, ", history: {changes: 0}")
-			secondary := fmt.Sprintf("127.0.0.1:%d", port)
-			v.run(t, port, p.addr, transferSecret)
+			dir, own := shop(t), freeport.Loopback(t)
+			at := freeport.Loopback(t).String()
+			p, secondary := primaryFor(t, dir, at, own, ", history: {changes: 0}"), own.String()
+			v.run(t, own, p.addr, transferSecret)
 			awaitSame(p, secondary)
 			write(t, filepath.Join(dir, "more.yaml"), service("more", "10.96.1.1"))
 			p.await(patience, "more.shop.svc.cluster.local", "10.96.1.1")
@@ -341,7 +322,7 @@ func TestSecondaryGetsFullTransferWithoutHistory(t *testing.T) {
 				time.Sleep(time.Until(time.Unix(int64(last.Serial)+2, 0)))
 			}
 			write(t, filepath.Join(dir, "more.yaml"), service("other", "10.96.1.2"))
-			p = primaryFor(t, dir, at, port, "")
+			p = primaryFor(t, dir, at, own, "")
 			awaitSame(p, secondary)
 			wantZone(t, secondary, dir)
 			if now, err := soaAt(p.addr); err != nil || now.Ns == last.Ns {

@@ -27,6 +27,7 @@ import (
 
 	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
+	"portolan.dev/portolan/test/freeport"
 )
 
 // TestServes runs the server with the config.yaml that is shipped and with no
@@ -79,7 +80,7 @@ func startServer(t *testing.T, control *controlplane.ControlPlane, bin string, a
 	if err := os.WriteFile(config, []byte(configText(t, all)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{log: new(buffer), dns: freeAddress(t), admin: freeAddress(t)}
+	s := &server{log: new(buffer), dns: freeport.Loopback(t).String(), admin: freeport.Loopback(t).String()}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	s.cmd = exec.CommandContext(ctx, bin, "serve", "--config", config, "--kubeconfig", user.Kubeconfig,
 		"--snapshot", filepath.Join(dir, "snapshot"), "--listen", s.dns, "--admin", s.admin)
@@ -95,16 +96,6 @@ func startServer(t *testing.T, control *controlplane.ControlPlane, bin string, a
 		}
 	})
 	return s
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // get gives the status and the body of a page of the admin server.

@@ -25,6 +25,7 @@ import (
 	"portolan.dev/portolan/internal/gateway/stream"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/test/freeport"
 )
 
 // patience bounds the wait for what must happen.
@@ -126,12 +127,7 @@ func answer(t *testing.T, at string) string {
 // freePort returns a port that is free at all addresses.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String()).Port()
+	return freeport.At(t, netip.IPv6Unspecified()).Port()
 }
 
 // TestFrameSize: a frame of HTTP/2 is refused by its head if it is longer than 16 KiB, which all may send (RFC 9113,

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -26,6 +25,7 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 	"portolan.dev/portolan/test/e2e/debian"
 	"portolan.dev/portolan/test/e2e/process"
+	"portolan.dev/portolan/test/freeport"
 )
 
 // patience is how long a server may take to start.
@@ -142,7 +142,7 @@ func (d daemon) start(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	s := &server{plain: freePort(t), tls: freePort(t)}
+	s := &server{plain: freeport.Loopback(t), tls: freeport.Loopback(t)}
 	s.roots = certify(t, dir)
 	write(t, filepath.Join(dir, "zone"), zoneText)
 	config := filepath.Join(dir, "config")
@@ -170,27 +170,6 @@ func (d daemon) start(t *testing.T) *server {
 			t.Fatalf("%s does not answer within %s", d.program, patience)
 		}
 	}
-}
-
-// freePort is a port that is free for UDP and TCP.
-func freePort(t *testing.T) netip.AddrPort {
-	t.Helper()
-	const tries = 10
-	for range tries {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().(*net.TCPAddr).AddrPort()
-		u, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(addr))
-		l.Close()
-		if err == nil {
-			u.Close()
-			return addr
-		}
-	}
-	t.Fatal("no port is free for UDP and TCP")
-	return netip.AddrPort{}
 }
 
 func write(t *testing.T, file, text string) {

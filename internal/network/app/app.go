@@ -68,7 +68,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{cfg: cfg, settings: compiled.Network}
-	n.worker = newWorker(n)
+	n.worker = newWorker(&n.cfg, &n.settings)
 	n.metrics = newMetrics(n)
 	return n, nil
 }
@@ -122,7 +122,7 @@ func (n *Network) Metrics() prometheus.Collector { return n.metrics }
 // Run keeps the kernel current and answers the CNI plugin until ctx is done, and returns nil. Until the cluster is
 // known the kernel keeps what it has.
 func (n *Network) Run(ctx context.Context) error {
-	lock, err := n.own(ctx)
+	lock, err := n.acquireNode(ctx)
 	if lock == nil {
 		return err
 	}
@@ -174,9 +174,9 @@ const reuseAfter = time.Minute
 // errLate is the cause that ends a request that takes too long.
 var errLate = errors.New("the link is not made in time")
 
-// own waits until no other process makes the network of the node, and returns what shows others that this one does; nil
-// if ctx is done before. It is the lock of a file beside the socket.
-func (n *Network) own(ctx context.Context) (*os.File, error) {
+// acquireNode waits until no other process makes the network of the node, and returns what shows others that this one
+// does; nil if ctx is done before. It is the lock of a file beside the socket.
+func (n *Network) acquireNode(ctx context.Context) (*os.File, error) {
 	path := filepath.Join(filepath.Dir(n.settings.CNI.Socket), n.settings.Table+".lock")
 	lock, err := filelock.Acquire(ctx, path, func() { n.worker.programmer.SetStandby(true) })
 	if err != nil {

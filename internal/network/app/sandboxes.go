@@ -276,7 +276,7 @@ func (s *sandboxes) connect(
 		return nil, err
 	}
 	if len(all) > 0 {
-		if err := s.addPorts(ctx, record, at(all, record.Addresses)); err != nil {
+		if err := s.addPorts(ctx, record, leadTo(all, record.Addresses)); err != nil {
 			return nil, err
 		}
 	}
@@ -444,5 +444,5 @@ func recorded(r ipam.Record) ([]nft.Port, error) {
 		return nil, fmt.Errorf("record of Pod %s: %w", r.Pod(), err)
 	}
 	all, err := portsOf(d.Ports)
-	return at(all, r.Addresses), err
+	return leadTo(all, r.Addresses), err
 }

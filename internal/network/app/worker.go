@@ -33,7 +33,7 @@ type router interface {
 // kernelTable has the kernel have the ranges, and the ports of the node that lead to Pods. *nft.Table implements it.
 type kernelTable interface {
 	ports
-	Restore(map[string][]nft.Port) error
+	Restore([]nft.Owner) error
 	Sync(nft.Ranges) error
 	Apply(*nft.RangeChanges) error
 	Watch(context.Context, chan<- nft.Notice) error
@@ -223,6 +223,11 @@ func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err 
 // AddPorts has ports of the node lead to a Pod. If the kernel may lack what was programmed, it is programmed again.
 func (w *worker) AddPorts(owner string, all []nft.Port) error {
 	return w.mend(w.table.AddPorts(owner, all))
+}
+
+// CheckPorts returns an error for each port of a Pod that the kernel lacks.
+func (w *worker) CheckPorts(owner string, all []nft.Port) error {
+	return w.table.CheckPorts(owner, all)
 }
 
 // DeletePorts removes the ports of a Pod.

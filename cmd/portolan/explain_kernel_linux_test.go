@@ -44,7 +44,7 @@ func TestExplainKernel(t *testing.T) {
 			[]string{
 				"  kernel: 10.96.0.10 . tcp . 80 : goto endpoints-2, 2 endpoints, which differs from the model:\n",
 				"    it has the endpoint 10.244.8.2:8080, which the model does not use\n",
-				"why:  the kernel of node node-1 differs from the model at 10.96.0.10:80/tcp: ", "status 1\n",
+				"service: the kernel of node node-1 differs from the model at 10.96.0.10:80/tcp: ", "status 11\n",
 			},
 		},
 		{
@@ -143,7 +143,7 @@ func TestExplainPolicyKernel(t *testing.T) {
 		},
 		{
 			"for programs", explain("shop/web", "shop/db:5432", "--kernel -o json"),
-			[]string{`"result": "agrees"`, `"result": "differs"`, `"why": "` + dropped, `"kernel-differs"`, "status 1\n"}, "not read",
+			[]string{`"result": "agrees"`, `"result": "differs"`, `"why": "` + dropped, `"policy-kernel-differs"`, "status 1\n"}, "not read",
 		},
 	} {
 		got := inNetwork(t, p, "sh", "-c", c.script)

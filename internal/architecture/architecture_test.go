@@ -142,6 +142,8 @@ var arrows = []arrow{
 	{"pod", "cluster", "what a Pod sees is of the model"},
 	{"pod", "dns", "what a Pod sees of DNS is what the servers answer"},
 	{"pod/connection", "proxy/plan", "which addresses a node serves, and with which endpoints"},
+	{"pod/path", "proxy/frontend", "protocols of targets"},
+	{"pod/path", "proxy/plan", "protocols of ports"},
 	{"pod/connection", "proxy/frontend", "evaluates connections as the kernel does"},
 	{"pod/connection", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod/connection", "policy/ruleset", "asks what the kernel lets pass"},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/path"
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
@@ -25,7 +27,14 @@ const (
 	exitDone     = 0
 	exitNegative = 1 // a negative answer, or a problem was found
 	exitUsage    = 2 // wrong flags, arguments, files or addresses
+	// exitLayer is that of the first layer on a way that is broken, and the next ones are those of the layers after it.
+	exitLayer = 10
 )
+
+// brokenError makes Run return the status of a layer without printing an error.
+type brokenError path.Layer
+
+func (e brokenError) Error() string { return "broken at " + string(e) }
 
 // errNegative makes Run return exitNegative without printing an error.
 var errNegative = errors.New("negative")
@@ -49,6 +58,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitDone
 	case errors.Is(err, errNegative):
 		return exitNegative
+	}
+	if layer, ok := errors.AsType[brokenError](err); ok {
+		return exitLayer + slices.Index(path.Layers(), path.Layer(layer))
 	}
 	all := config.Errors{err}
 	if several, ok := errors.AsType[config.Errors](err); ok && several.Error() == err.Error() {

@@ -16,6 +16,8 @@ import (
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/connection"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/path"
+	"portolan.dev/portolan/internal/pod/request"
 	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
@@ -108,18 +110,28 @@ func (f *explainFlags) parseClient(text string) (c connection.Client, ok bool) {
 // connect prints what a client sees that connects to a target.
 func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
 	e, err := f.evaluate(cmd, peer{Target: t})
+	if err != nil {
+		return err
+	}
+	return f.print(cmd, e)
+}
+
+// print prints how the layers of a way are. The error is that of the first that is not OK.
+func (f *explainFlags) print(cmd *cobra.Command, e *path.Explanation) (err error) {
+	if f.format == "json" {
+		err = printJSON(cmd.OutOrStdout(), e)
+	} else {
+		err = e.WriteText(cmd.OutOrStdout(), f.style(cmd))
+	}
 	switch {
 	case err != nil:
 		return err
-	case f.format == "json":
-		err = printJSON(cmd.OutOrStdout(), e)
-	default:
-		err = e.WriteText(cmd.OutOrStdout(), f.style(cmd))
-	}
-	if err == nil && !e.Sound() {
+	case e.State == path.Broken:
+		return brokenError(e.Cause)
+	case e.State == path.NotKnown:
 		return errNegative
 	}
-	return err
+	return nil
 }
 
 // verdict prints whether policies allow a client to connect to the value of --to.
@@ -139,9 +151,9 @@ func (f *explainFlags) verdict(cmd *cobra.Command, client string) error {
 	case f.format == "json":
 		err = printJSON(cmd.OutOrStdout(), e)
 	default:
-		err = e.WriteVerdict(cmd.OutOrStdout())
+		err = e.Connection.WriteVerdict(cmd.OutOrStdout())
 	}
-	if err == nil && !e.IsAllowed() {
+	if err == nil && !e.Connection.IsAllowed() {
 		return errNegative
 	}
 	return err
@@ -153,6 +165,8 @@ type peer struct {
 	pod *dnsconfig.Reference // nil if the target has a host
 	// service is a Service, whose name is looked up; the zero key if the target has a host.
 	service cluster.Key
+	// message is what is sent to a URL; nil for a target without one.
+	message *request.Message
 }
 
 // parsePeer parses a value of --to: NAMESPACE/POD:PORT, NAMESPACE/KIND/NAME:PORT, svc/NAMESPACE/NAME:PORT,
@@ -193,7 +207,7 @@ func parsePeer(text string) (p peer, err error) {
 }
 
 // in completes a connection with a peer of the cluster.
-func (p *peer) in(pods *podapp.Inspector, namespace string, q *podapp.Connection) error {
+func (p *peer) in(pods *podapp.Inspector, namespace string, q *podapp.Way) error {
 	switch domains := pods.Domains(); {
 	case p.pod != nil:
 		subject, err := pods.Subject(p.pod.In(namespace))
@@ -209,12 +223,14 @@ func (p *peer) in(pods *podapp.Inspector, namespace string, q *podapp.Connection
 }
 
 // evaluate returns what a client sees that connects to a peer.
-func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explanation, error) {
-	q, err := f.connection(cmd, to.Target)
+func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*path.Explanation, error) {
+	q, err := f.connection(cmd, &to)
 	if err != nil {
 		return nil, err
 	}
-	f.pod.source.also = []cluster.Kind{cluster.KindClusterNetworkPolicy}
+	if to.message == nil {
+		f.pod.source.also = []cluster.Kind{cluster.KindClusterNetworkPolicy}
+	}
 	if f.to != "" { // of others it is said where they matter
 		f.pod.source.matters = []cluster.Kind{
 			cluster.KindPod,
@@ -256,7 +272,7 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 		client.Subject, q.DNS.Subject, q.DNS.Node = c.subject, c.subject, c.node
 		pods, namespace = c.pods, c.subject.Namespace
 	}
-	q.Client, q.Namespace = client, namespace
+	q.Client, q.Namespace = &client, namespace
 	if err := pods.CheckNode(f.onNode); err != nil && cmd.Flags().Changed("node") {
 		return nil, err
 	}
@@ -266,12 +282,12 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*connection.Explan
 	if err := to.in(pods, namespace, &q); err != nil {
 		return nil, err
 	}
-	return pods.Connect(cmd.Context(), q)
+	return pods.Path(cmd.Context(), q)
 }
 
 // askKernel has the kernel asked: for the verdict of policies if there is one to ask, otherwise for the
 // address of a Service if the flags say so.
-func (f *explainFlags) askKernel(q *podapp.Connection) error {
+func (f *explainFlags) askKernel(q *podapp.Way) error {
 	if f.to == "" && !f.kernel {
 		return nil
 	}
@@ -292,9 +308,9 @@ func (f *explainFlags) askKernel(q *podapp.Connection) error {
 }
 
 // connection returns the question, without the client.
-func (f *explainFlags) connection(cmd *cobra.Command, t connection.Target) (q podapp.Connection, err error) {
-	q.Target = t
-	if q.DNS, err = f.question(cmd.Context(), t.Host); err != nil {
+func (f *explainFlags) connection(cmd *cobra.Command, to *peer) (q podapp.Way, err error) {
+	q.Target, q.Message = to.Target, to.message
+	if q.DNS, err = f.question(cmd.Context(), to.Host); err != nil {
 		return q, err
 	}
 	if q.DNS.Type != 0 {

@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/path"
 )
 
 func newExplain() *cobra.Command {
@@ -96,15 +97,7 @@ status is 0 if a backend gets the request, and 1 otherwise.`,
 			if err != nil {
 				return err
 			}
-			if flags.format == "json" {
-				err = printJSON(cmd.OutOrStdout(), e)
-			} else {
-				err = e.WriteText(cmd.OutOrStdout(), flags.style(cmd))
-			}
-			if err == nil && !e.Found() {
-				return errNegative
-			}
-			return err
+			return flags.print(cmd, path.OfName(e))
 		},
 	}
 	flags.add(cmd)

@@ -335,13 +335,13 @@ func trimForNode(model cluster.Object, cfg *Config) {
 	case *cluster.EndpointSlice:
 		trimSliceForProxy(o)
 	case *cluster.Node:
-		ready, cordoned := o.Ready, o.Cordoned
+		ready := o.Ready
 		if policy {
 			trimNodeForPolicy(o)
 		} else {
 			trimNodeForProxy(o)
 		}
-		o.Ready, o.Cordoned = cfg.Announce && ready, cfg.Announce && cordoned
+		o.Ready = cfg.Announce && ready
 	case *cluster.Namespace:
 		o.Labels = internLabels(o.Labels)
 	case *cluster.Pod:

@@ -17,7 +17,7 @@ import (
 func Remove(s settings.Network) (removed []string, err error) {
 	steps := []func() ([]string, error){
 		func() ([]string, error) {
-			return listOf(conflist.RemoveOwn(conflist.Config{ConfDir: s.CNI.ConfDir, Own: settings.ConfName}))
+			return one(conflist.RemoveOwn(conflist.Config{ConfDir: s.CNI.ConfDir, Own: settings.ConfName}))
 		},
 		func() ([]string, error) { return nft.Cleanup(s.Table) },
 		route.Remove,
@@ -34,12 +34,11 @@ func Remove(s settings.Network) (removed []string, err error) {
 	return removed, nil
 }
 
-// listOf returns what was removed as a list, which is empty for "".
-func listOf(removed string, err error) ([]string, error) {
-	if removed == "" {
+func one(what string, err error) ([]string, error) {
+	if what == "" {
 		return nil, err
 	}
-	return []string{removed}, err
+	return []string{what}, err
 }
 
 // removeLinks removes the links of all Pods.

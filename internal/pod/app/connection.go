@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,7 +9,6 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/connection"
-	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
 // proxySettings returns the settings of the service proxy.
@@ -60,47 +58,6 @@ func (i *Inspector) HasNode(name string) (has bool) {
 func (i *Inspector) KnowsPolicies() (known bool) {
 	i.store.View(func(v *cluster.View) { known = v.Loaded(cluster.KindNetworkPolicy) })
 	return known
-}
-
-// Connection is the input of Connect.
-type Connection struct {
-	Target connection.Target
-	Client connection.Client
-	// Namespace is that of a Service that the target names without one, for a Client that is no Pod.
-	Namespace string
-	// DNS is how the host is looked up, by a Client that is a Pod.
-	DNS Question
-	// To is the Pod or workload that is connected to, instead of the target's host.
-	To *dnsconfig.Subject
-	// Kernel reads what the kernel has; nil does not.
-	Kernel *connection.KernelReader
-	// Judge asks the kernel what it lets pass; nil does not.
-	Judge *connection.KernelJudge
-}
-
-// Connect explains what a client sees that connects to a target. It returns an error if the
-// node of the client must be named.
-func (i *Inspector) Connect(ctx context.Context, q Connection) (e *connection.Explanation, err error) {
-	r := connection.Request{
-		Settings: i.proxySettings(), Client: q.Client, Target: q.Target, Namespace: q.Namespace, To: q.To,
-		Kernel: q.Kernel, Judge: q.Judge,
-	}
-	// A cluster DNS at a link-local address is that of an agent on the node.
-	for _, addr := range q.DNS.Node.ClusterDNS {
-		if addr.IsLinkLocalUnicast() {
-			r.Settings.Resolvers = append(r.Settings.Resolvers, addr)
-		}
-	}
-	if _, bad := netip.ParseAddr(q.Target.Host); bad != nil && q.To == nil && q.Client.Place == connection.InPod {
-		r.DNS = i.Explain(ctx, q.DNS)
-	}
-	i.store.View(func(v *cluster.View) {
-		r.View, r.Linter = v, i.rules(v, q.DNS.Node)
-		if err = located(v, r.Settings, &r.Client); err == nil {
-			e = connection.Explain(&r)
-		}
-	})
-	return e, err
 }
 
 // located completes where a client is: a Pod has an address and a node, and the others are on the

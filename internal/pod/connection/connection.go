@@ -68,13 +68,36 @@ func (t Target) String() string {
 	return net.JoinHostPort(t.Host, t.Port) + "/" + t.Protocol.String()
 }
 
-// Request is the input of Explain.
-type Request struct {
+// World is a cluster in which connections are explained. It is valid as long as the view.
+type World struct {
 	View     *cluster.View
 	Linter   *lint.Linter
 	Settings *Settings
-	Client   Client
-	Target   Target
+	proxies  map[string]*proxy
+	// policies are those of the cluster; nil before they are used.
+	policies *semantics.Set
+}
+
+// NewWorld returns the World of a model.
+func NewWorld(v *cluster.View, l *lint.Linter, s *Settings) *World {
+	return &World{View: v, Linter: l, Settings: s, proxies: make(map[string]*proxy)}
+}
+
+// proxy returns the service proxy of a node.
+func (w *World) proxy(node string) *proxy {
+	if w.proxies[node] == nil {
+		w.proxies[node] = newProxy(w.View, w.Settings, node)
+	}
+	return w.proxies[node]
+}
+
+// Request is the input of Explain.
+type Request struct {
+	*World
+	Client Client
+	Target Target
+	// Addrs are the addresses that the client tries, instead of those of the target's host; none are the host's.
+	Addrs []netip.Addr
 	// Namespace is that of a Service that the target names without one, for clients that are no Pods.
 	Namespace string
 	// DNS is how the host resolves in the Pod; nil for addresses, and for clients that are no Pods.
@@ -107,8 +130,9 @@ type Explanation struct {
 	// Note is what the verdict assumes; empty if nothing.
 	Note string `json:"note,omitempty"`
 	// Outcome is that of the first attempt that connects, else of the first.
-	Outcome   string              `json:"outcome"`
-	Diagnoses []explain.Diagnosis `json:"diagnoses"`
+	Outcome string `json:"outcome"`
+	// Diagnoses are those of the layers, of which the JSON has them.
+	Diagnoses []explain.Diagnosis `json:"-"`
 	flawed    bool                // see Sound
 }
 
@@ -159,7 +183,7 @@ func (e *Explanation) Sound() bool { return e.Connects() && !e.flawed }
 // why it fails.
 func Explain(r *Request) *Explanation {
 	x := &explainer{
-		Request: r, proxies: make(map[string]*proxy),
+		Request: r,
 		e: &Explanation{
 			Target:    r.Target.String(),
 			From:      r.Client.String(),
@@ -201,11 +225,8 @@ func Explain(r *Request) *Explanation {
 // explainer has the state of Explain.
 type explainer struct {
 	*Request
-	e       *Explanation
-	named   *cluster.Service // that the host's name stands for; nil if none
-	proxies map[string]*proxy
-	// policies are those of the cluster; nil before they are used.
-	policies *semantics.Set
+	e     *Explanation
+	named *cluster.Service // that the host's name stands for; nil if none
 }
 
 func (x *explainer) add(rule, cure, format string, args ...any) {
@@ -215,16 +236,11 @@ func (x *explainer) add(rule, cure, format string, args ...any) {
 	}
 }
 
-// proxy returns the service proxy of a node.
-func (x *explainer) proxy(node string) *proxy {
-	if x.proxies[node] == nil {
-		x.proxies[node] = newProxy(x.View, x.Settings, node)
-	}
-	return x.proxies[node]
-}
-
 // addresses returns the addresses of the host, and finds the Service that its name stands for.
 func (x *explainer) addresses() (addrs []netip.Addr) {
+	if len(x.Addrs) > 0 {
+		return x.Addrs
+	}
 	if addr, err := netip.ParseAddr(x.Target.Host); err == nil {
 		return []netip.Addr{addr.Unmap()}
 	}

@@ -80,11 +80,10 @@ func (x *explainer) denied(u *Use) {
 	if u.Egress != nil && !u.Egress.Allowed {
 		by = u.Egress
 	}
-	if by.node != "" {
+	switch by.rule() {
+	case "no-pod":
 		x.add("no-pod", by.Cure, "%s: the node drops packets to and from it", by.Why)
-		return
-	}
-	if strings.HasPrefix(by.Policy, "Cluster") {
+	case "cluster-network-policy":
 		x.add(
 			"cluster-network-policy",
 			by.Cure,
@@ -94,7 +93,18 @@ func (x *explainer) denied(u *Use) {
 			&x.Client,
 			u.Address,
 		)
-		return
+	default:
+		x.add("network-policy", by.Cure, "%s does not allow %s to connect to %s", by.Policy, &x.Client, u.Address)
 	}
-	x.add("network-policy", by.Cure, "%s does not allow %s to connect to %s", by.Policy, &x.Client, u.Address)
+}
+
+// rule returns the rule of the diagnosis of a Ruling that denies.
+func (r *Ruling) rule() string {
+	switch {
+	case r.node != "":
+		return "no-pod"
+	case strings.HasPrefix(r.Policy, "Cluster"):
+		return "cluster-network-policy"
+	}
+	return "network-policy"
 }

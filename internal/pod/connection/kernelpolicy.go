@@ -95,7 +95,7 @@ func (x *explainer) compare(k kernelVerdict, allowed bool) *KernelRuling {
 	if !k.verdict.Allowed {
 		r.Why = "it drops the packet: " + cmp.Or(k.verdict.Denial.Reason, "a rule of chain "+k.verdict.Denial.Chain)
 	}
-	x.add("kernel-differs",
+	x.add("policy-kernel-differs",
 		"run the command again, in case a change was on its way; then look at the log of portolan node on node "+k.node,
 		"the kernel of node %s differs from the model: %s", k.node, r.Why)
 	return r

@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 			at := netip.MustParseAddrPort(test.address)
 			_, port, _ := strings.Cut(test.address, ":")
 			e := Explain(&Request{
-				View: v, Linter: &lint.Linter{View: v}, Settings: settings, Client: Client{Place: OnNode, Node: "node-1"},
+				World: NewWorld(v, &lint.Linter{View: v}, settings), Client: Client{Place: OnNode, Node: "node-1"},
 				Target: Target{Host: at.Addr().String(), Port: port, Protocol: frontend.TCP},
 			})
 			said := slices.ContainsFunc(e.Diagnoses, func(d explain.Diagnosis) bool { return d.Why == test.because })

@@ -102,11 +102,11 @@ func (x *explainer) dependsOnAddress(u *Use) bool {
 }
 
 // set returns the policies of the cluster.
-func (x *explainer) set() *semantics.Set {
-	if x.policies == nil {
-		x.policies = semantics.NewSet(x.View)
+func (w *World) set() *semantics.Set {
+	if w.policies == nil {
+		w.policies = semantics.NewSet(w.View)
 	}
-	return x.policies
+	return w.policies
 }
 
 // client returns the client as policies see it at an address of a family: the family of none is any.

@@ -54,10 +54,11 @@ func policyStore() *cluster.Store {
 // explained returns the explanation of a connection.
 func explained(store *cluster.Store, r Request) (e *Explanation) {
 	store.View(func(v *cluster.View) {
-		r.View, r.Linter = v, &lint.Linter{View: v, Observed: r.Client.Place == AtPodAddress}
-		if r.Settings == nil {
-			r.Settings = new(Settings)
+		settings := new(Settings)
+		if r.World != nil {
+			settings = r.Settings
 		}
+		r.World = NewWorld(v, &lint.Linter{View: v, Observed: r.Client.Place == AtPodAddress}, settings)
 		if p := v.Pod(cluster.Key{Namespace: "shop", Name: "web"}); r.Client.Place == InPod {
 			r.Client.Subject, r.Client.Addr, r.Client.Node = dnsconfig.SubjectOfPod(p), p.IPs[0], p.Node
 		}
@@ -290,7 +291,7 @@ func TestVacancy(t *testing.T) {
 				},
 			}
 			target := Target{Host: test.host, Port: "5432", Protocol: frontend.TCP}
-			e := explained(store, Request{Client: test.client, Target: target, Judge: judge, Settings: &test.settings})
+			e := explained(store, Request{Client: test.client, Target: target, Judge: judge, World: &World{Settings: &test.settings}})
 			var b strings.Builder
 			if err := e.WriteVerdict(&b); err != nil {
 				t.Fatal(err)

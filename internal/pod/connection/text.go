@@ -22,25 +22,29 @@ func (e *Explanation) WriteText(w io.Writer, style explain.Style) error {
 			return err
 		}
 	}
+	if err := e.WriteDetails(w); err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n", e.Summary())
+	for _, d := range e.Diagnoses {
+		fmt.Fprintf(&b, "  why:  %s\n  cure: %s\n", d.Why, d.Cure)
+	}
+	return explain.WritePlain(w, b.String())
+}
+
+// WriteDetails prints the addresses that the client tries, with their endpoints.
+func (e *Explanation) WriteDetails(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s from %s\n", e.Target, e.From)
 	for i := range e.Attempts {
 		e.Attempts[i].write(&b)
 	}
-	fmt.Fprintf(&b, "\n%s\n", e.summary())
-	for _, d := range e.Diagnoses {
-		fmt.Fprintf(&b, "  why:  %s\n  cure: %s\n", d.Why, d.Cure)
-	}
-	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(w, explain.Plain(strings.TrimSuffix(line, "\n"))); err != nil {
-			return err
-		}
-	}
-	return nil
+	return explain.WritePlain(w, b.String())
 }
 
-// summary returns the outcome in a line.
-func (e *Explanation) summary() string {
+// Summary returns the outcome in a line.
+func (e *Explanation) Summary() string {
 	if !e.Connects() {
 		return e.Outcome
 	}
@@ -71,19 +75,7 @@ func (e *Explanation) summary() string {
 }
 
 func (a *Attempt) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%s", a.Address)
-	switch {
-	case a.Service == "":
-		b.WriteString(" is not an address of a Service that is served")
-	case a.Port == "":
-		fmt.Fprintf(b, " is %s address of Service %s, policy %s", withArticle(a.Kind), a.Service, a.Policy)
-	default:
-		fmt.Fprintf(b, " is %s address of Service %s, port %s, policy %s", withArticle(a.Kind), a.Service, a.Port, a.Policy)
-	}
-	if a.Node != "" {
-		fmt.Fprintf(b, ", on node %s", a.Node)
-	}
-	b.WriteString("\n")
+	fmt.Fprintf(b, "\n%s\n", a.whose())
 	a.writeEndpoints(b)
 	if a.Choice != "" && a.Chosen == "" {
 		fmt.Fprintf(b, "  the client's port decides which one is used (%s)\n", a.Choice)
@@ -94,6 +86,48 @@ func (a *Attempt) write(b *strings.Builder) {
 	if a.Kernel != nil {
 		a.Kernel.write(b)
 	}
+}
+
+// whose says who has the address.
+func (a *Attempt) whose() string {
+	text := a.Address
+	switch {
+	case a.Service == "":
+		text += " is not an address of a Service that is served"
+	case a.Port == "":
+		text += fmt.Sprintf(" is %s address of Service %s, policy %s", withArticle(a.Kind), a.Service, a.Policy)
+	default:
+		text += fmt.Sprintf(
+			" is %s address of Service %s, port %s, policy %s",
+			withArticle(a.Kind),
+			a.Service,
+			a.Port,
+			a.Policy,
+		)
+	}
+	if a.Node != "" {
+		text += ", on node " + a.Node
+	}
+	return text
+}
+
+// Summary says who has the address, and how many endpoints connections to it use.
+func (a *Attempt) Summary() string {
+	used, pod := 0, ""
+	for i := range a.Endpoints {
+		if a.Endpoints[i].Used {
+			used++
+			pod = a.Endpoints[i].Pod
+		}
+	}
+	switch {
+	case a.Service == "" && pod != "":
+		return a.Address + " is an address of Pod " + pod
+	case a.Service == "":
+		return a.whose()
+	}
+	return fmt.Sprintf("%s is %s address of Service %s, with %d of %d endpoints used", a.Address, withArticle(a.Kind),
+		a.Service, used, len(a.Endpoints))
 }
 
 // writeEndpoints lists the first endpoints, and the one that the client gets.

@@ -3,6 +3,7 @@ package connection
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"portolan.dev/portolan/internal/pod/explain"
@@ -34,12 +35,7 @@ func (e *Explanation) WriteVerdict(w io.Writer) error {
 			fmt.Fprintf(&b, "cure: %s\n", cure)
 		}
 	}
-	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(w, explain.Plain(strings.TrimSuffix(line, "\n"))); err != nil {
-			return err
-		}
-	}
-	return nil
+	return explain.WritePlain(w, b.String())
 }
 
 // IsAllowed reports whether policies allow the client every endpoint that it may get, no kernel that was read
@@ -160,4 +156,43 @@ func (r *Ruling) write(b *strings.Builder, direction string) {
 		}
 		b.WriteString("\n")
 	}
+}
+
+// Denials returns why policies deny connections to endpoints, each reason once.
+func (e *Explanation) Denials() (all []explain.Diagnosis) {
+	for i := range e.Attempts {
+		for j := range e.Attempts[i].Endpoints {
+			u := &e.Attempts[i].Endpoints[j]
+			for _, r := range []*Ruling{u.Egress, u.Ingress} {
+				if r == nil || r.Allowed {
+					continue
+				}
+				d := explain.Diagnosis{Rule: r.rule(), Why: fmt.Sprintf("%s: %s", u.name(), r.Why), Cure: r.Cure}
+				if !slices.ContainsFunc(all, func(o explain.Diagnosis) bool { return o.Cure == d.Cure }) {
+					all = append(all, d)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Allows returns what allows connections to the endpoints that policies were judged of, the first one; empty if none
+// was.
+func (e *Explanation) Allows() string {
+	for i := range e.Attempts {
+		for j := range e.Attempts[i].Endpoints {
+			u, said := &e.Attempts[i].Endpoints[j], ""
+			if u.Egress != nil {
+				said = "egress: " + u.Egress.Why
+			}
+			if u.Ingress != nil {
+				said += map[bool]string{true: "; "}[said != ""] + "ingress: " + u.Ingress.Why
+			}
+			if said != "" {
+				return said
+			}
+		}
+	}
+	return ""
 }

@@ -86,8 +86,9 @@ type Explanation struct {
 	Why        string           `json:"why"`
 	Records    []dnswire.Record `json:"records,omitempty"`
 	Packets    int              `json:"packets"`
-	Diagnoses  []Diagnosis      `json:"diagnoses"`
-	trace      stubresolver.Trace
+	// Diagnoses are those of the layer name, of which the JSON has them.
+	Diagnoses []Diagnosis `json:"-"`
+	trace     stubresolver.Trace
 }
 
 // Found reports whether the name resolves.

@@ -37,6 +37,16 @@ func Plain(text string) string {
 	}, text)
 }
 
+// WritePlain prints lines, as Plain returns them.
+func WritePlain(w io.Writer, text string) error {
+	for line := range strings.Lines(text) {
+		if _, err := fmt.Fprintln(w, Plain(strings.TrimSuffix(line, "\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s Style) mark(code, text string) string {
 	if !s.Color || code == "" || text == "" {
 		return text
@@ -77,6 +87,20 @@ func (p *page) line(indent int, code, text string) {
 
 // WriteText prints the explanation as text.
 func (e *Explanation) WriteText(w io.Writer, style Style) error {
+	if err := e.WriteDetails(w, style); err != nil {
+		return err
+	}
+	p := &page{Style: style}
+	for _, d := range e.Diagnoses {
+		p.line(2, "", "why:  "+d.Why)
+		p.line(2, "", "cure: "+d.Cure)
+	}
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// WriteDetails prints the lookup and its outcome, without the causes.
+func (e *Explanation) WriteDetails(w io.Writer, style Style) error {
 	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
 	p.line(0, bold,
 		fmt.Sprintf("%s (%s) in %s, resolved by %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
@@ -96,20 +120,22 @@ func (e *Explanation) WriteText(w io.Writer, style Style) error {
 		p.candidate(i+1, &e.Candidates[i])
 	}
 	p.WriteString("\n")
-	code, end := red, e.Why
+	code := red
 	if e.Found() {
 		code = green
 	}
+	p.line(0, code, e.Summary())
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// Summary returns the outcome in a line.
+func (e *Explanation) Summary() string {
+	end := e.Why
 	if e.Found() && len(e.Records) > 0 {
 		end = data(e.Records)
 	}
-	p.line(0, code, fmt.Sprintf("%s, after %s: %s", e.Outcome, packets(e.Packets), end))
-	for _, d := range e.Diagnoses {
-		p.line(2, "", "why:  "+d.Why)
-		p.line(2, "", "cure: "+d.Cure)
-	}
-	_, err := io.WriteString(w, p.String())
-	return err
+	return fmt.Sprintf("%s, after %s: %s", e.Outcome, packets(e.Packets), end)
 }
 
 // candidate prints a candidate. Consecutive queries with the same result share a line.

@@ -1,7 +1,6 @@
 package request
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -41,7 +40,7 @@ func (x *explainer) addresses() (addrs []netip.Addr, ok bool) {
 // elsewhere reports whether an address is not one of the gateway's, as far as these are known, and says
 // whose it is.
 func (x *explainer) elsewhere(addr netip.Addr) bool {
-	ours := x.world.known()
+	ours := x.known()
 	if slices.Contains(slices.Concat(slices.Collect(maps.Values(ours))...), addr) {
 		return false
 	}
@@ -50,19 +49,19 @@ func (x *explainer) elsewhere(addr netip.Addr) bool {
 		at = "the host is " + addr.String()
 	}
 	cure := "let the name lead to an address of the gateway" + listed(ours)
-	for f := range cluster.Gateways.All(x.View) {
+	for f := range cluster.Gateways.All(x.view) {
 		if slices.Contains(f.Addresses, addr) {
 			x.e.Outcome = "not this gateway's: the address is that of Gateway " + f.String()
 			x.add("other-gateway", "see what that controller says in the status of the Gateway and its routes",
-				"%s, the address of Gateway %s, which %s", at, f.Key, x.world.whoseGateway(f))
+				"%s, the address of Gateway %s, which %s", at, f.Key, x.whoseGateway(f))
 			return true
 		}
 	}
-	for f := range cluster.Ingresses.All(x.View) {
+	for f := range cluster.Ingresses.All(x.view) {
 		if slices.Contains(f.Addresses, addr) {
 			x.e.Outcome = "not this gateway's: the address is that of Ingress " + f.String()
 			x.add("other-gateway", "see that controller's log, and the events of the Ingress",
-				"%s, the address of Ingress %s, which %s", at, f.Key, x.world.whoseIngress(f))
+				"%s, the address of Ingress %s, which %s", at, f.Key, x.whoseIngress(f))
 			return true
 		}
 	}
@@ -71,11 +70,11 @@ func (x *explainer) elsewhere(addr netip.Addr) bool {
 
 // atService reports whether an address is that of a Service, to which requests go without a gateway.
 func (x *explainer) atService(addr netip.Addr, at, cure string) bool {
-	for s := range x.View.Services() {
+	for s := range x.view.Services() {
 		if !slices.Contains(s.ClusterIPs, addr) && (s.External == nil || !slices.Contains(s.External.Addresses, addr)) {
 			continue
 		}
-		if s.External != nil && slices.Contains(s.External.Addresses, addr) && len(x.world.known()) == 0 {
+		if s.External != nil && slices.Contains(s.External.Addresses, addr) && len(x.known()) == 0 {
 			return false // it may be the gateway's own
 		}
 		x.e.Outcome = "no gateway: the connection is to Service " + s.String()
@@ -98,7 +97,7 @@ func (x *explainer) atNobody(addr netip.Addr, at, cure string) bool {
 
 // nodeWith returns the node that has an address, empty if none has.
 func (x *explainer) nodeWith(addr netip.Addr) string {
-	for n := range x.View.Nodes() {
+	for n := range x.view.Nodes() {
 		if slices.Contains(n.Addresses, addr) {
 			return n.Name
 		}
@@ -132,6 +131,48 @@ func (w *World) known() map[string][]netip.Addr {
 	return all
 }
 
+// Has reports whether an address is known as one of our Gateways and Ingresses.
+func (w *World) Has(addr netip.Addr) bool {
+	for _, addrs := range w.known() {
+		if slices.Contains(addrs, addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// HasHost reports whether a listener of the port of a request has rules for its host.
+func (w *World) HasHost(m *Message) bool {
+	return slices.ContainsFunc(w.socketsOf(m.Port), func(at table.Socket) bool {
+		_, h := w.table.Port(at).Host(m.Host)
+		return h != nil
+	})
+}
+
+// AddressesFor returns the addresses of the Gateway or Ingress that serves the host of a request, and which one that
+// is; none if none does, or if it has no address.
+func (w *World) AddressesFor(m *Message) (addrs []netip.Addr, owner string) {
+	known := w.known()
+	for _, at := range w.socketsOf(m.Port) {
+		l, _ := w.table.Port(at).Host(m.Host)
+		switch {
+		case l == nil:
+		case l.Name == ingresses:
+			for _, name := range slices.Sorted(maps.Keys(known)) {
+				if strings.HasPrefix(name, "Ingress ") {
+					return known[name], name
+				}
+			}
+		case w.listeners[l.Name] != nil:
+			name := "Gateway " + w.listeners[l.Name].gateway.String()
+			if len(known[name]) > 0 {
+				return known[name], name
+			}
+		}
+	}
+	return nil, ""
+}
+
 // mostNamed is the maximum number of objects that a sentence names.
 const mostNamed = 3
 
@@ -156,6 +197,17 @@ func few(words []string) string {
 	return text
 }
 
+// socketsOf returns the sockets with a port, by address.
+func (w *World) socketsOf(port uint16) (all []table.Socket) {
+	for at := range w.table.Sockets() {
+		if at.Port == port {
+			all = append(all, at)
+		}
+	}
+	slices.SortFunc(all, func(a, b table.Socket) int { return a.Addr.Compare(b.Addr) })
+	return all
+}
+
 // place is where a request may come to.
 type place struct {
 	addr netip.Addr // not valid for what Gateways share
@@ -166,14 +218,14 @@ type place struct {
 // for each place with other listeners.
 func (x *explainer) places(addrs []netip.Addr) (all []place) {
 	add := func(at table.Socket) {
-		p := x.world.table.Port(at)
+		p := x.table.Port(at)
 		if p != nil && !slices.ContainsFunc(all, func(o place) bool { return o.port == p }) {
 			all = append(all, place{at.Addr, p})
 		}
 	}
 	for _, addr := range addrs {
 		at := table.Socket{Addr: addr, Port: x.Message.Port}
-		if x.world.table.Port(at) == nil {
+		if x.table.Port(at) == nil {
 			at.Addr = netip.Addr{}
 		}
 		add(at)
@@ -184,13 +236,8 @@ func (x *explainer) places(addrs []netip.Addr) (all []place) {
 		}
 		return all
 	}
-	sockets := slices.SortedFunc(x.world.table.Sockets(), func(a, b table.Socket) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
-	})
-	for _, at := range sockets {
-		if at.Port == x.Message.Port {
-			add(at)
-		}
+	for _, at := range x.socketsOf(x.Message.Port) {
+		add(at)
 	}
 	if len(all) == 0 {
 		x.noPort()

@@ -30,8 +30,10 @@ func (x *explainer) serve(a *Answer, r *Rule) {
 		)
 	case rule.Redirect != nil:
 		x.redirect(a, r)
+	case rule.Secure != nil && x.Message.Scheme == "http":
+		x.secure(a, rule.Secure)
 	default:
-		a.Changes = x.changes(r.route)
+		a.Demands, a.Changes = demands(rule.Guard), x.changes(r.route)
 		x.backends(a, r)
 	}
 }
@@ -57,6 +59,16 @@ func (x *explainer) redirect(a *Answer, r *Rule) {
 			"%s redirects to the URL itself",
 			r.Name,
 		)
+	}
+}
+
+// secure says where a rule redirects that is for HTTPS (table.SecureRedirect).
+func (x *explainer) secure(a *Answer, s *table.SecureRedirect) {
+	to := x.Message
+	to.Scheme, to.Name, to.Port = "https", to.Host, 443
+	a.Status, a.Reason, a.Location = http.StatusPermanentRedirect, "redirect", to.URL()
+	if !s.KeepSlash {
+		a.Location = strings.TrimSuffix(a.Location, "/")
 	}
 }
 
@@ -118,7 +130,7 @@ func (x *explainer) backends(a *Answer, r *Rule) {
 			b.Status, b.Reason = 500, string(all[i].Reason)
 		} else {
 			b.Service, b.Port = up.Namespace+"/"+up.Service, up.Port
-			if b.Endpoints = x.endpoints(up); len(b.Endpoints) == 0 {
+			if b.Endpoints = x.endpointsOf(up); len(b.Endpoints) == 0 {
 				b.Status, b.Reason = 503, "no ready endpoint"
 			}
 		}
@@ -136,11 +148,11 @@ func (x *explainer) backends(a *Answer, r *Rule) {
 	}
 }
 
-// endpoints returns the endpoints that a port of a Service has.
-func (x *explainer) endpoints(up table.Upstream) []Endpoint {
+// endpointsOf returns the endpoints that a port of a Service has.
+func (x *explainer) endpointsOf(up table.Upstream) []Endpoint {
 	key := cluster.Key{Namespace: up.Namespace, Name: up.Service}
 	pods := make(map[netip.Addr]string)
-	for _, s := range x.View.SlicesOf(key) {
+	for _, s := range x.view.SlicesOf(key) {
 		for i := range s.Endpoints {
 			if e := &s.Endpoints[i]; e.Pod != "" {
 				pods[e.Addr] = key.Namespace + "/" + e.Pod
@@ -148,7 +160,7 @@ func (x *explainer) endpoints(up table.Upstream) []Endpoint {
 		}
 	}
 	all := []Endpoint{}
-	for _, at := range x.world.endpoints[up] {
+	for _, at := range x.endpoints[up] {
 		all = append(all, Endpoint{at.String(), pods[at.Addr()]})
 	}
 	return all
@@ -169,8 +181,8 @@ func (x *explainer) ruleProblem(r *Rule) {
 	namespace, name, _ := strings.Cut(name, "/")
 	key := cluster.Key{Namespace: namespace, Name: name}
 	cure := "name a port of a Service of type ClusterIP"
-	f := cluster.Ingresses.Get(x.View, key)
-	for _, p := range x.world.verdicts.Ingresses[key].Problems {
+	f := cluster.Ingresses.Get(x.view, key)
+	for _, p := range x.verdicts.Ingresses[key].Problems {
 		if p.Reason == string(rule.Reason) {
 			cure = cmp.Or(x.cureOfIngress(f, p.Field), cure)
 		}
@@ -186,7 +198,7 @@ func (x *explainer) cureOfIngress(f *cluster.Frontend, field string) string {
 		}
 	}
 	for _, b := range f.Backends {
-		if b.Field == field && x.View.Service(cluster.Key{Namespace: f.Namespace, Name: b.Service}) == nil {
+		if b.Field == field && x.view.Service(cluster.Key{Namespace: f.Namespace, Name: b.Service}) == nil {
 			return "create the Service, or correct the name"
 		}
 	}
@@ -198,7 +210,7 @@ func (x *explainer) invalid(r *Rule, n int) {
 	rule := r.route.Rule
 	cure := "name a port of a Service of type ClusterIP"
 	namespace, name, _ := strings.Cut(strings.TrimPrefix(rule.Object, "httproute "), "/")
-	route := cluster.HTTPRoutes.Get(x.View, cluster.Key{Namespace: namespace, Name: name})
+	route := cluster.HTTPRoutes.Get(x.view, cluster.Key{Namespace: namespace, Name: name})
 	if route != nil && rule.Index < len(route.Spec.Rules) && n < len(route.Spec.Rules[rule.Index].Backends) {
 		cure = cmp.Or(x.cureOf(namespace, &route.Spec.Rules[rule.Index].Backends[n].BackendRef), cure)
 	}
@@ -212,12 +224,12 @@ func (x *explainer) cureOf(namespace string, ref *cluster.BackendRef) string {
 		return ""
 	}
 	granted := slices.ContainsFunc(
-		cluster.GrantsByNamespace.Get(x.View, key.Namespace),
+		cluster.GrantsByNamespace.Get(x.view, key.Namespace),
 		func(g *cluster.ReferenceGrant) bool {
 			return g.Allows(cluster.GroupKind{Group: gatewayGroup, Kind: "HTTPRoute"}, namespace, &ref.ObjectRef)
 		},
 	)
-	s := x.View.Service(key)
+	s := x.view.Service(key)
 	switch {
 	case key.Namespace != namespace && !granted:
 		const cure = "create a ReferenceGrant in namespace %s from HTTPRoutes of namespace %s to Service %s"
@@ -240,7 +252,7 @@ func (x *explainer) cureOf(namespace string, ref *cluster.BackendRef) string {
 // noEndpoint adds why a port of a Service has no endpoint.
 func (x *explainer) noEndpoint(up table.Upstream) {
 	key := cluster.Key{Namespace: up.Namespace, Name: up.Service}
-	s := x.View.Service(key)
+	s := x.view.Service(key)
 	before := len(x.e.Diagnoses)
 	for _, f := range x.Linter.CheckService(s) {
 		switch f.Rule {
@@ -260,7 +272,7 @@ func (x *explainer) noEndpoint(up table.Upstream) {
 		cure = "simulate the control plane (--simulate), add an EndpointSlice to the manifests, or set gateway.endpoints " +
 			"(--endpoint of portolan gateway)"
 	}
-	if len(x.View.SlicesOf(key)) > 0 {
+	if len(x.view.SlicesOf(key)) > 0 {
 		cure = "give the port the same name and protocol in the Service and in its EndpointSlices, and see whether its " +
 			"Pods are ready"
 	}

@@ -2,13 +2,11 @@ package request
 
 import (
 	"cmp"
-	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
@@ -81,9 +79,8 @@ func (x *explainer) answer(p place) {
 	if l != nil {
 		a.Listener, a.Hostname = l.Name, l.Hostname
 	}
+	a.TLS = x.tls(p.port)
 	switch {
-	case x.otherProtocol(&a, p.port):
-	case x.Message.Scheme == "https" && (x.noCertificate(&a, p.port) || x.refusesAll(&a, p.port)):
 	case x.Message.Method == http.MethodConnect:
 		a.Status, a.Reason = 405, "CONNECT is not served"
 		x.add("method", "use another method", "CONNECT asks for a tunnel, which gateways do not give")
@@ -94,6 +91,8 @@ func (x *explainer) answer(p place) {
 	case l == nil:
 		a.Status, a.Reason = 404, "no listener has the host"
 		x.noListener(p.port)
+	case l.Mode != table.Requests:
+		x.stream(&a, p.port)
 	case x.Message.Scheme == "https" && p.port.Misdirected(x.Message.serverName(), x.Message.Host):
 		a.Status, a.Reason = 421, "another listener has the host"
 		x.add("misdirected", "use "+x.Message.Host+" in the URL, too",
@@ -105,106 +104,12 @@ func (x *explainer) answer(p place) {
 	x.e.Answers = append(x.e.Answers, a)
 }
 
-// otherProtocol reports whether the port does not speak what the client does.
-func (x *explainer) otherProtocol(a *Answer, p *table.Port) bool {
-	withTLS := x.Message.Scheme == "https"
-	switch {
-	case withTLS == p.TLS():
-		return false
-	case withTLS:
-		a.Reason = "the port does not speak TLS"
-		x.add("protocol", "use http://, or a port of a listener with the protocol HTTPS", "port %d is served without TLS",
-			x.Message.Port)
-	default:
-		a.Status, a.Reason = 400, "HTTP instead of a TLS handshake"
-		x.add("protocol", "use https://", "port %d is served with TLS only", x.Message.Port)
-	}
-	return true
-}
-
-// noCertificate reports whether the client gets no certificate for the host of the URL, or one that it refuses.
-// Whether it trusts the issuer is not judged.
-func (x *explainer) noCertificate(a *Answer, p *table.Port) bool {
-	if x.world.noSecrets {
-		return false
-	}
-	owner, certificate := p.Certificate(&tls.ClientHelloInfo{
-		ServerName: x.Message.serverName(), SupportedVersions: []uint16{tls.VersionTLS13, tls.VersionTLS12},
-		SignatureSchemes: []tls.SignatureScheme{
-			tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512, tls.Ed25519,
-			tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512, tls.PKCS1WithSHA256,
-		},
-	})
-	switch {
-	case certificate == nil && (owner == nil || owner.Name == ingresses && x.Gateway.DefaultCertificate):
-		return false
-	case certificate == nil:
-		a.Reason = "there is no certificate"
-		x.add(
-			"certificate",
-			"name a Secret of type kubernetes.io/tls that exists",
-			"%s has no certificate for %s%s",
-			owner.Name,
-			x.Message.Name,
-			x.whyNoCertificate(owner),
-		)
-		return true
-	case certificate.Leaf == nil:
-		return false
-	}
-	leaf := certificate.Leaf
-	if !x.Now.IsZero() && (x.Now.After(leaf.NotAfter) || x.Now.Before(leaf.NotBefore)) {
-		a.Reason = "clients refuse the certificate"
-		x.add("certificate", "renew it", "the certificate of %s is valid from %s to %s", owner.Name,
-			leaf.NotBefore.UTC().Format(time.DateTime), leaf.NotAfter.UTC().Format(time.DateTime))
-		return true
-	}
-	if leaf.VerifyHostname(x.Message.Name) != nil {
-		a.Reason = "clients refuse the certificate"
-		x.add("certificate", "use a certificate that has the name", "the certificate of %s is for %s, not for %s", owner.Name,
-			few(leaf.DNSNames), x.Message.Name)
-		return true
-	}
-	return false
-}
-
-// refusesAll reports whether the listener for the host of the URL is served and not accepted: it refuses all clients
-// while it has no authority for their certificates.
-func (x *explainer) refusesAll(a *Answer, p *table.Port) bool {
-	owner, _ := p.Host(x.Message.serverName())
-	if owner == nil || x.world.listeners[owner.Name] == nil {
-		return false
-	}
-	l := x.world.listeners[owner.Name]
-	why := l.conflict()
-	if why == "" {
-		return false
-	}
-	a.Reason = "the listener refuses all clients"
-	x.add("listener-not-served", "correct the listener", "%s refuses all clients: %s", l.name(), why)
-	return true
-}
-
-// whyNoCertificate returns what is said of a listener's certificates.
-func (x *explainer) whyNoCertificate(owner *table.Listener) string {
-	l := x.world.listeners[owner.Name]
-	if l == nil || l.verdict == nil {
-		return ""
-	}
-	for _, c := range l.verdict.Conditions {
-		if c.Type == "ResolvedRefs" && c.Status != "True" {
-			return ": " + c.Message
-		}
-	}
-	return ""
-}
-
 // noPort says that nothing is served at the port, and what is.
 func (x *explainer) noPort() {
 	port := x.Message.Port
 	x.e.Outcome = fmt.Sprintf("no connection: no Gateway or Ingress is served at port %d", port)
-	unserved := x.world.sorted(func(l *listener) bool { return l.spec.Port == port && x.world.isOurs(l.gateway) })
-	others := x.world.sorted(func(l *listener) bool { return l.spec.Port == port && !x.world.isOurs(l.gateway) })
+	unserved := x.sorted(func(l *listener) bool { return l.spec.Port == port && x.isOurs(l.gateway) })
+	others := x.sorted(func(l *listener) bool { return l.spec.Port == port && !x.isOurs(l.gateway) })
 	for _, l := range unserved {
 		x.add("listener-not-served", "correct the listener", "%s, which has port %d, is not served: %s", l.name(), port,
 			l.whyNot())
@@ -214,7 +119,7 @@ func (x *explainer) noPort() {
 	}
 	for _, l := range others[:min(len(others), mostNamed)] {
 		x.add("other-gateway", "see what that controller says in the status of the Gateway and its routes",
-			"%s has port %d, and %s", l.name(), port, x.world.whoseGateway(l.gateway))
+			"%s has port %d, and %s", l.name(), port, x.whoseGateway(l.gateway))
 	}
 	if len(unserved)+len(others) > 0 {
 		return
@@ -227,15 +132,15 @@ func (x *explainer) noPort() {
 		return
 	}
 	x.add("no-gateway", fmt.Sprintf("create a GatewayClass with the controllerName %s and a Gateway of it, or an "+
-		"IngressClass with the controller %s", x.Gateway.GatewayController, x.Gateway.IngressController),
+		"IngressClass with the controller %s", x.cfg.GatewayController, x.cfg.IngressController),
 		"no Gateway or Ingress is of a class that the gateway serves")
 }
 
 // ports lists the ports that are served, as in "80 (Ingress) and 8080 (gateway shop/web http)".
 func (x *explainer) ports() string {
 	names := make(map[uint16][]string)
-	for at := range x.world.table.Sockets() {
-		p := x.world.table.Port(at)
+	for at := range x.table.Sockets() {
+		p := x.table.Port(at)
 		for l := range p.Listeners() {
 			names[at.Port] = append(names[at.Port], l.Name)
 		}

@@ -28,14 +28,14 @@ const mostCandidates = 3
 // are any.
 func (x *explainer) unattached() bool {
 	var all []candidate
-	for r := range cluster.HTTPRoutes.All(x.View) {
+	for r := range cluster.HTTPRoutes.All(x.view) {
 		if rank, ok := x.wants(r); ok {
 			c := candidate{ref: r.Ref(), rank: rank}
 			c.Diagnosis = x.whyNotRoute(r)
 			all = append(all, c)
 		}
 	}
-	for f := range cluster.Ingresses.All(x.View) {
+	for f := range cluster.Ingresses.All(x.view) {
 		if rank, ok := x.wantsIngress(f); ok {
 			c := candidate{ref: f.Ref(), rank: rank}
 			c.Diagnosis = x.whyNotIngress(f)
@@ -150,7 +150,7 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 	key := cluster.Key{Namespace: p.Namespace, Name: p.Name}
 	d.Rule = "route-not-accepted"
 	name := p.Kind + " " + key.String()
-	gateway, exists := x.world.gatewayOf(p)
+	gateway, exists := x.gatewayOf(p)
 	switch {
 	case !exists:
 		d.Why = fmt.Sprintf("its parent %s does not exist", name)
@@ -160,14 +160,14 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 		d.Why = fmt.Sprintf("the Gateway of its parent %s does not exist", name)
 		d.Cure = "create the Gateway, or correct the ListenerSet's parentRef"
 		return d, false
-	case !x.world.isOurs(gateway):
+	case !x.isOurs(gateway):
 		d.Rule = "other-gateway"
-		d.Why = fmt.Sprintf("its parent %s %s", name, x.world.whoseGateway(gateway))
+		d.Why = fmt.Sprintf("its parent %s %s", name, x.whoseGateway(gateway))
 		d.Cure = "see what that controller says in the route's status, or name a Gateway of a class with the " +
-			"controllerName " + x.Gateway.GatewayController
+			"controllerName " + x.cfg.GatewayController
 		return d, false
 	}
-	for _, v := range x.world.verdicts.Routes[r.Ref()] {
+	for _, v := range x.verdicts.Routes[r.Ref()] {
 		if v.Parent != *p {
 			continue
 		}
@@ -204,7 +204,7 @@ func (w *World) gatewayOf(p *cluster.ParentRef) (gw *cluster.Frontend, exists bo
 
 // listenersOf returns the listeners that a reference to a parent leads to, or all of the parent.
 func (x *explainer) listenersOf(p *cluster.ParentRef) (named, all []*listener) {
-	all = x.world.sorted(func(l *listener) bool {
+	all = x.sorted(func(l *listener) bool {
 		return l.owner.Kind.String() == p.Kind && l.owner.Key == cluster.Key{Namespace: p.Namespace, Name: p.Name}
 	})
 	for _, l := range all {
@@ -306,20 +306,20 @@ func hostnamesOf(l *listener) []string {
 // whyNotIngress returns why an Ingress does not serve what it matches.
 func (x *explainer) whyNotIngress(f *cluster.Frontend) explain.Diagnosis {
 	d := explain.Diagnosis{Rule: "ingress-not-served"}
-	v, ours := x.world.verdicts.Ingresses[f.Key]
+	v, ours := x.verdicts.Ingresses[f.Key]
 	switch {
 	case !ours:
-		d.Why = "it " + x.world.whoseIngress(f)
-		d.Cure = "set ingressClassName to a class with the controller " + x.Gateway.IngressController +
+		d.Why = "it " + x.whoseIngress(f)
+		d.Cure = "set ingressClassName to a class with the controller " + x.cfg.IngressController +
 			", or see that controller's log"
 	case len(v.Problems) > 0 && v.Problems[0].Field == "spec.ingressClassName":
 		d.Why = v.Problems[0].Field + " " + v.Problems[0].Reason
 		d.Cure = "set ingressClassName, or let one class be the default"
-	case !slices.Contains(x.world.ingressPorts(), x.Message.Port):
-		ports := x.world.ingressPorts()
+	case !slices.Contains(x.ingressPorts(), x.Message.Port):
+		ports := x.ingressPorts()
 		d.Why = fmt.Sprintf("Ingresses are served at port %d, and with TLS at %d", ports[0], ports[1])
 		d.Cure = "use one of these ports"
-	case !x.world.servesIngresses(x.Message.Port):
+	case !x.servesIngresses(x.Message.Port):
 		d.Why = fmt.Sprintf("no Ingress has a certificate, or a Gateway has port %d", x.Message.Port)
 		d.Cure = "give it an element of spec.tls with a Secret of type kubernetes.io/tls, or the Gateway another port"
 		if len(v.Problems) > 0 {

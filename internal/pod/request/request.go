@@ -5,7 +5,9 @@
 //
 //	URL ─► address.go:  which Gateways have the address that the host resolves to
 //	   ─► listener.go:  the listener of the port and the host
+//	   ─► tls.go:       the certificate, and connections that are passed on
 //	   ─► rules.go:     the rules, in the order in which they are tried
+//	   ─► demand.go:    what the rule demands of clients
 //	   ─► backend.go:   backends by weight, and their endpoints
 //	   ─► missing.go:   routes that would serve the request, and why they do not
 //	   ─► Explanation
@@ -29,13 +31,9 @@ import (
 
 // Request is the input of Explain.
 type Request struct {
-	View   *cluster.View
-	Linter *lint.Linter
-	// Gateway is whose objects are served, and where.
-	Gateway compile.Config
+	*World
+	Linter  *lint.Linter
 	Message Message
-	// Partial are kinds of which only the objects of some namespaces could be read.
-	Partial []cluster.Kind
 	// Now is when the request is sent; certificates do not expire if it is zero.
 	Now time.Time
 	// DNS is how the host resolves in the client's Pod; nil if there is none, or for an address.
@@ -54,8 +52,9 @@ type Explanation struct {
 	// to no gateway.
 	Answers []Answer `json:"answers"`
 	// Outcome says in words what the client gets.
-	Outcome   string              `json:"outcome"`
-	Diagnoses []explain.Diagnosis `json:"diagnoses"`
+	Outcome string `json:"outcome"`
+	// Diagnoses are those of the layers, of which the JSON has them.
+	Diagnoses []explain.Diagnosis `json:"-"`
 }
 
 // Answer is what becomes of a request that comes to a place.
@@ -68,8 +67,15 @@ type Answer struct {
 	Listener string `json:"listener,omitempty"`
 	Hostname string `json:"hostname,omitempty"`
 	Host     string `json:"host,omitempty"`
+	// TLS is what the client meets first; nil without TLS. If it refuses the client, the rest is judged as if it did not.
+	TLS *TLS `json:"tls,omitempty"`
 	// Rules are those of the host, in the order in which they are tried.
 	Rules []Rule `json:"rules"`
+	// Demands are what the rule demands of the client. They are not judged: a client that does not meet them gets 401,
+	// 403, 413 or 429.
+	Demands []string `json:"demands,omitempty"`
+	// Stream: the gateway passes the connection on, whatever is asked on it.
+	Stream bool `json:"stream,omitempty"`
 	// Changes are what the rule does to the request before a backend gets it.
 	Changes  []string  `json:"changes,omitempty"`
 	Backends []Backend `json:"backends,omitempty"`
@@ -122,23 +128,53 @@ func (e *Explanation) Served() bool {
 	return len(e.Answers) > 0
 }
 
+// NotKnown reports whether it could not be judged what becomes of the request.
+func (e *Explanation) NotKnown() bool { return strings.HasPrefix(e.Outcome, notKnown) }
+
+// notKnown begins the outcome of what could not be judged.
+const notKnown = "not known: "
+
+// Answer returns the first answer that fails, or else the first one; nil if the request comes to no gateway.
+func (e *Explanation) Answer() *Answer {
+	for i := range e.Answers {
+		if !e.Answers[i].served() {
+			return &e.Answers[i]
+		}
+	}
+	if len(e.Answers) == 0 {
+		return nil
+	}
+	return &e.Answers[0]
+}
+
+// Taken returns the rule that takes the request; nil if none does.
+func (a *Answer) Taken() *Rule {
+	i := slices.IndexFunc(a.Rules, func(r Rule) bool { return r.WhyNot == "" })
+	if i < 0 {
+		return nil
+	}
+	return &a.Rules[i]
+}
+
 // served reports whether a backend gets the request, whichever is chosen.
 func (a *Answer) served() bool {
 	fails := func(b Backend) bool { return b.Weight > 0 && b.Status != 0 }
-	return a.Status == 0 && len(a.Backends) > 0 && !slices.ContainsFunc(a.Backends, fails)
+	return !a.refused() && a.Status == 0 && len(a.Backends) > 0 && !slices.ContainsFunc(a.Backends, fails)
 }
+
+// refused reports whether TLS keeps the client from asking.
+func (a *Answer) refused() bool { return a.TLS != nil && a.TLS.Refused != "" }
 
 // explainer has the state of Explain.
 type explainer struct {
 	*Request
-	e     *Explanation
-	world *World
+	e *Explanation
 }
 
 // Explain says what becomes of a request.
 func Explain(r *Request) *Explanation {
 	x := &explainer{
-		Request: r, world: NewWorld(r.View, r.Gateway, r.Partial...),
+		Request: r,
 		e: &Explanation{
 			Method: r.Message.Method, URL: r.Message.URL(), Fields: r.Message.fields(), DNS: r.DNS,
 			Answers: []Answer{}, Diagnoses: []explain.Diagnosis{},
@@ -154,14 +190,8 @@ func Explain(r *Request) *Explanation {
 	for _, p := range x.places(addrs) {
 		x.answer(p)
 	}
-	if len(x.e.Answers) > 0 {
-		x.e.Outcome = x.e.Answers[0].outcome()
-	}
-	for i := range x.e.Answers { // what fails comes first
-		if a := &x.e.Answers[i]; !a.served() {
-			x.e.Outcome = a.outcome()
-			break
-		}
+	if a := x.e.Answer(); a != nil {
+		x.e.Outcome = a.outcome()
 	}
 	return x.e
 }
@@ -172,8 +202,8 @@ func (x *explainer) unread() bool {
 		cluster.KindNamespace, cluster.KindService, cluster.KindIngress, cluster.KindIngressClass, cluster.KindGatewayClass,
 		cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindReferenceGrant,
 	} {
-		if !x.View.Loaded(k) {
-			x.e.Outcome = "not known: this command may not read " + k.Plural()
+		if !x.view.Loaded(k) {
+			x.e.Outcome = notKnown + "this command may not read " + k.Plural()
 			x.add("not-read", fmt.Sprintf("grant the account of this command the right to list %s, or use another account",
 				strings.ToLower(k.Plural())), "%s decide on it", k.Plural())
 		}

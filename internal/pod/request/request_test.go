@@ -87,7 +87,7 @@ func explained(t *testing.T, store *cluster.Store, line string, dns *explain.Exp
 			Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return dnsconfig.NodeSettings{} },
 		}
 		e = request.Explain(&request.Request{
-			View: v, Linter: l, Gateway: controllers(), Message: m, DNS: dns, Now: time.Now(),
+			World: request.NewWorld(v, controllers()), Linter: l, Message: m, DNS: dns, Now: time.Now(),
 		})
 	})
 	return e

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"portolan.dev/portolan/internal/pod/explain"
 )
@@ -28,6 +29,19 @@ func (e *Explanation) WriteText(w io.Writer, style explain.Style) error {
 			return err
 		}
 	}
+	if err := e.WriteDetails(w); err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n", e.Outcome)
+	for _, d := range e.Diagnoses {
+		fmt.Fprintf(&b, "  why:  %s\n  cure: %s\n", d.Why, d.Cure)
+	}
+	return explain.WritePlain(w, b.String())
+}
+
+// WriteDetails prints what the gateway does with the request, without its outcome.
+func (e *Explanation) WriteDetails(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s\n", e.Method, e.URL)
 	for _, f := range e.Fields {
@@ -39,16 +53,7 @@ func (e *Explanation) WriteText(w io.Writer, style explain.Style) error {
 	for i := range e.Answers {
 		e.Answers[i].write(&b)
 	}
-	fmt.Fprintf(&b, "\n%s\n", e.Outcome)
-	for _, d := range e.Diagnoses {
-		fmt.Fprintf(&b, "  why:  %s\n  cure: %s\n", d.Why, d.Cure)
-	}
-	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(w, explain.Plain(strings.TrimSuffix(line, "\n"))); err != nil {
-			return err
-		}
-	}
-	return nil
+	return explain.WritePlain(w, b.String())
 }
 
 func (a *Answer) write(b *strings.Builder) {
@@ -66,7 +71,13 @@ func (a *Answer) write(b *strings.Builder) {
 	default:
 		fmt.Fprintf(b, "\n%s: %s, hostname %s\n", at, a.Listener, a.Hostname)
 	}
+	if a.TLS != nil {
+		a.TLS.write(b)
+	}
 	a.writeRules(b)
+	for _, d := range a.Demands {
+		fmt.Fprintf(b, "  demands %s\n", d)
+	}
 	for _, c := range a.Changes {
 		fmt.Fprintf(b, "  %s\n", c)
 	}
@@ -134,13 +145,23 @@ func (s *Backend) write(b *strings.Builder) {
 // percent returns a share of requests, as in "12.5 %".
 func percent(share float64) string { return strconv.FormatFloat(share, 'g', 3, 64) + " %" }
 
+// own says what the gateway does of its own accord instead of a status: it answers or, of a stream, ends it.
+func (a *Answer) own(status int) string {
+	if a.Stream {
+		return "closed by the gateway"
+	}
+	return fmt.Sprintf("%d from the gateway", status)
+}
+
 // outcome says in words what the client gets.
 func (a *Answer) outcome() string {
 	switch {
+	case a.refused():
+		return a.TLS.outcome()
 	case a.Location != "":
 		return fmt.Sprintf("%d from the gateway: redirect to %s", a.Status, a.Location)
 	case a.Status != 0:
-		return fmt.Sprintf("%d from the gateway: %s", a.Status, a.Reason)
+		return a.own(a.Status) + ": " + a.Reason
 	case len(a.Backends) == 0:
 		return "no answer: " + a.Reason
 	}
@@ -158,7 +179,7 @@ func (a *Answer) outcome() string {
 			good = append(good, name+share)
 			continue
 		}
-		if text := fmt.Sprintf("%d from the gateway%s: %s", s.Status, share, s.Reason); !slices.Contains(bad, text) {
+		if text := a.own(s.Status) + share + ": " + s.Reason; !slices.Contains(bad, text) {
 			bad = append(bad, text)
 		}
 	}
@@ -171,4 +192,18 @@ func (a *Answer) outcome() string {
 		text = served + "; " + text
 	}
 	return text
+}
+
+func (t *TLS) write(b *strings.Builder) {
+	switch {
+	case t.Refused != "":
+		fmt.Fprintf(b, "  TLS: %s\n", t.Refused)
+	case t.Passed:
+		b.WriteString("  TLS: the endpoint answers the handshake\n")
+	case len(t.Names) > 0:
+		fmt.Fprintf(b, "  TLS: a certificate for %s, until %s\n", few(t.Names), t.Until.UTC().Format(time.DateOnly))
+	}
+	if t.Demand != "" {
+		fmt.Fprintf(b, "  TLS: the client needs %s\n", t.Demand)
+	}
 }

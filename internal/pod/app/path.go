@@ -1,0 +1,86 @@
+package app
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/connection"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/path"
+	"portolan.dev/portolan/internal/pod/request"
+)
+
+// Way is the input of Path: from where, and to what.
+type Way struct {
+	// Client is nil if it is not known; then there must be a Message.
+	Client *connection.Client
+	Target connection.Target
+	// Message is what is sent to a URL, whose host and port are the target; nil for a target without one.
+	Message *request.Message
+	// Namespace is that of a Service that the target names without one, for a Client that is no Pod.
+	Namespace string
+	// DNS is how the host is looked up, by a Client that is a Pod.
+	DNS Question
+	// To is the Pod or workload that is connected to, instead of the target's host.
+	To *dnsconfig.Subject
+	// Kernel reads what the kernel has, and Judge asks it what it lets pass; nil do not.
+	Kernel *connection.KernelReader
+	Judge  *connection.KernelJudge
+}
+
+// Path explains all layers on a way. It returns an error if the node of the client must be named.
+func (i *Inspector) Path(ctx context.Context, w Way) (e *path.Explanation, err error) {
+	i.store.View(func(v *cluster.View) { e, err = i.newWalker(v, w.DNS.Node).path(ctx, &w) })
+	return e, err
+}
+
+// walker explains ways through one state of the model.
+type walker struct {
+	*Inspector
+	view     *cluster.View
+	world    *connection.World
+	settings *connection.Settings
+	gateway  *request.World // nil before the first request
+}
+
+// newWalker returns a walker. The node's settings are those of all Pods' nodes.
+func (i *Inspector) newWalker(v *cluster.View, n NodeSettings) *walker {
+	settings := i.proxySettings()
+	// A cluster DNS at a link-local address is that of an agent on the node.
+	for _, addr := range n.ClusterDNS {
+		if addr.IsLinkLocalUnicast() {
+			settings.Resolvers = append(settings.Resolvers, addr)
+		}
+	}
+	return &walker{Inspector: i, view: v, world: connection.NewWorld(v, i.rules(v, n), settings), settings: settings}
+}
+
+// path explains all layers on a way.
+func (w *walker) path(ctx context.Context, of *Way) (*path.Explanation, error) {
+	r := path.Request{
+		World: w.world, Message: of.Message, Now: time.Now(), Target: of.Target, Namespace: of.Namespace, To: of.To,
+		Kernel: of.Kernel, Judge: of.Judge, Published: w.published(),
+	}
+	if of.Message != nil {
+		if w.gateway == nil {
+			w.gateway = request.NewWorld(w.view, w.Inspector.gateway(), w.loaded.Partial...)
+		}
+		r.Gateway = w.gateway
+	}
+	if of.Client != nil {
+		client := *of.Client
+		if err := located(w.view, w.settings, &client); err != nil {
+			return nil, err
+		}
+		r.Client = &client
+		if _, bad := netip.ParseAddr(of.Target.Host); bad != nil && of.To == nil && client.Place == connection.InPod {
+			r.DNS = w.explain(ctx, w.view, of.DNS)
+		}
+	}
+	return path.Explain(&r), nil
+}
+
+// published returns the Service of the gateway; the zero key if the settings name none.
+func (i *Inspector) published() cluster.Key { return i.compiled.Gateway.Publish.Service }

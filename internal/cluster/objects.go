@@ -199,6 +199,8 @@ type Node struct {
 	PodCIDRs []netip.Prefix
 	// Leaving: it is being deleted, or the cluster autoscaler is about to remove it.
 	Leaving bool
+	// Cordoned: it takes no new Pods (spec.unschedulable), as `kubectl cordon` and `kubectl drain` set it.
+	Cordoned bool
 	// Labels are nil where the source leaves them out.
 	Labels map[string]string
 	// Created is the creationTimestamp, in seconds since 1970; 0 without one. Of two Nodes that claim the same
@@ -290,5 +292,5 @@ func (n *Node) equal(o *Node) bool {
 	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) &&
 		n.Zone == o.Zone && n.Ready == o.Ready && n.ControlPlane == o.ControlPlane && n.MilliCPU == o.MilliCPU &&
 		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) && n.Leaving == o.Leaving &&
-		n.Created == o.Created && maps.Equal(n.Labels, o.Labels)
+		n.Cordoned == o.Cordoned && n.Created == o.Created && maps.Equal(n.Labels, o.Labels)
 }

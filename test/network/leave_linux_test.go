@@ -87,7 +87,7 @@ func TestRemove(t *testing.T) {
 	must(t, n.process.enc.Encode(command{Remove: true}))
 	must(t, n.process.dec.Decode(&removed))
 	for _, want := range []string{
-		"rule from 10.244.1.0/24 lookup 80", "rule from fd00:244:1::/64 lookup 80", "route 10.244.2.0/24", "route fd00:244:3::/64",
+		"rule from 10.244.1.0/24 lookup 80", "rule from fd00:244:1::/64 lookup 80", "route 10.244.2.0/24", "route unreachable 10.244.1.0/24", "route unreachable fd00:244:1::/64", "route fd00:244:3::/64",
 		"route 198.51.100.3/32", "device portolan-vxlan", "table inet portolan-network",
 	} {
 		if !strings.Contains(strings.Join(removed.Removed, "\n")+"\n", want+"\n") {

@@ -77,6 +77,14 @@ type follower struct {
 	installed bool // the program, once
 }
 
+// effectOf returns what it means to Pods if the plugin is not in the configuration.
+func effectOf(cfg Config) string {
+	if cfg.Own != "" {
+		return "Pods cannot start meanwhile"
+	}
+	return "Pods that start meanwhile do not wait for their policies"
+}
+
 // matters reports whether an event is of a file that runtimes read.
 func matters(e fsnotify.Event) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name))
@@ -112,8 +120,10 @@ func (f *follower) look(now time.Time) time.Duration {
 		return lookInterval
 	}
 	f.contested = true
-	f.log.Warn("another program removes the plugin from the CNI configuration again and again: Pods that start "+
-		"meanwhile do not wait for their policies", "file", n.File)
+	f.log.Warn(
+		"another program undoes the change of the CNI configuration again and again", "file", n.File,
+		"effect", effectOf(f.cfg),
+	)
 	return contestPause
 }
 
@@ -156,9 +166,9 @@ func (f *follower) report(err error) {
 	case text == f.reported:
 		return
 	case err == nil:
-		f.log.Info("the CNI configuration can be used again")
+		f.log.Info("the CNI plugin can be installed again")
 	default:
-		f.log.Warn("the CNI plugin cannot be installed, so that new Pods do not wait for their policies", "err", err)
+		f.log.Warn("the CNI plugin cannot be installed", "effect", effectOf(f.cfg), "err", err)
 	}
 	f.reported = text
 }

@@ -195,3 +195,39 @@ func TestFollowOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestFollowOwnWords: what is logged of the own network is what happens to its Pods, which have no policies to wait for.
+func TestFollowOwnWords(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "net.d")
+	must(t, os.WriteFile(dir, nil, 0o600)) // no directory can be made
+	cfg := Config{
+		ConfDir: dir, BinDir: t.TempDir(), Socket: "/s", Own: "05-own.conflist",
+		Program: filepath.Join(directory(t, map[string]string{"p": "x"}), "p"),
+	}
+	log := new(lines)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- Follow(ctx, cfg, slog.New(slog.NewTextHandler(log, nil))) }()
+	awaitLog(t, log, `msg="the CNI plugin cannot be installed" effect="Pods cannot start meanwhile"`)
+	must(t, os.Remove(dir))
+	awaitLog(t, log, "the CNI plugin can be installed again")
+	file := filepath.Join(dir, "05-own.conflist")
+	const reported = "again and again"
+	for log.count(reported) == 0 {
+		await.NoError(t, func() error {
+			if text, _ := os.ReadFile(file); string(text) != string(cfg.own()) && log.count(reported) == 0 {
+				return errors.New("neither repaired nor reported")
+			}
+			return nil
+		})
+		must(t, os.WriteFile(file, []byte("{}"), 0o600))
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Follow: %v", err)
+	}
+	if log.count(`effect="Pods cannot start meanwhile"`) != 2 || log.count("polic") > 0 {
+		t.Errorf("the log says\n%s", &log.text)
+	}
+}

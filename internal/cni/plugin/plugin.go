@@ -244,13 +244,14 @@ func (c *call) check() error {
 		return err
 	}
 	_, err = insist(c.conf.Socket, r)
+	refused, ok := errors.AsType[*attach.RefusedError](err)
 	switch {
-	case errors.Is(err, attach.ErrUnreachable):
-		return failf(attach.CodeTryAgain, "%v", err)
-	case err != nil:
+	case err == nil:
+		return nil
+	case ok && refused.Code == 0:
 		return failf(codeBroken, "Pod %s: %v", r.Pod(), err)
 	}
-	return nil
+	return failf(codeOf(err), "Pod %s: %v", r.Pod(), err)
 }
 
 // collect tells the agent which attachments of the network exist.

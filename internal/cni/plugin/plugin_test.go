@@ -208,3 +208,29 @@ func TestRefusedLink(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckFails: what is not there is told with the plugin's own code, and what cannot be found out now with another.
+func TestCheckFails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		failure error
+		code    attach.Code
+	}{
+		"something is not there": {errors.New("device ptl0 is down\nhostPort TCP 80"), codeBroken},
+		"not known now":          {&attach.RefusedError{Code: attach.CodeTryAgain, Text: "device ptl0 is down\nhostPort TCP 80"}, attach.CodeTryAgain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket, _ := agent(t, nil, test.failure)
+			conf := `{"cniVersion": "1.1.0", "name": "pods", "type": "portolan", "socket": "` + socket +
+				`", "prevResult": {"ips": [{"address": "10.244.1.7/32"}]}}`
+			var stdout, stderr bytes.Buffer
+			status := run(environment(map[string]string{"CNI_COMMAND": "CHECK"}), strings.NewReader(conf), &stdout, &stderr)
+			var got failure
+			if err := json.Unmarshal(stdout.Bytes(), &got); err != nil || status != 1 ||
+				got != (failure{"1.1.0", test.code, "portolan: Pod shop/web: device ptl0 is down; hostPort TCP 80", ""}) {
+				t.Errorf("status %d, %v, %+v", status, err, got)
+			}
+		})
+	}
+}

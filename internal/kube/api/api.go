@@ -52,8 +52,8 @@ type Config struct {
 	Node string
 	// External has Services keep how they are reached from outside.
 	External bool
-	// Announce has Services keep their class of load balancers, and Nodes whether they are ready, in addition to
-	// ForPolicy.
+	// Announce has Services keep their class of load balancers, and Nodes whether they are ready and cordoned, in
+	// addition to ForPolicy.
 	Announce bool
 	// WatchList requests lists as watches where the server supports it (KEP-3157).
 	WatchList bool

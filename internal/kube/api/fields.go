@@ -32,6 +32,7 @@ func (c *Config) kept() map[string]fields {
 		kept := keptForPolicy()
 		if c.Announce {
 			kept[cluster.KindService.String()][2][21] = whole // spec: loadBalancerClass
+			kept[cluster.KindNode.String()][2][4] = whole     // spec: unschedulable
 			kept[cluster.KindNode.String()][3][4] = whole     // status: conditions
 		}
 		return kept

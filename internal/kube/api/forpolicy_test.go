@@ -79,6 +79,26 @@ func TestForPolicyReads(t *testing.T) {
 	}
 }
 
+// TestAnnounce checks the fields that announcing needs in addition.
+func TestAnnounce(t *testing.T) {
+	t.Parallel()
+	for _, announce := range []bool{false, true} {
+		w := newWorld(t)
+		w.cfg.Kinds, w.cfg.Detail, w.cfg.Announce = []cluster.Kind{cluster.KindNode}, ForPolicy, announce
+		w.api.Put(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{Unschedulable: true},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
+		w.start()
+		w.awaitFreshness(cluster.Live, w.cfg.Kinds...)
+		w.store.View(func(v *cluster.View) {
+			if n := v.Node("node-1"); n.Ready != announce || n.Cordoned != announce {
+				t.Errorf("with Announce %t: ready %t, cordoned %t", announce, n.Ready, n.Cordoned)
+			}
+		})
+	}
+}
+
 // TestForPolicyShares checks that Pods of one workload share their labels and ports, and others do not.
 func TestForPolicyShares(t *testing.T) {
 	t.Parallel()

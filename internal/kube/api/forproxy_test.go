@@ -192,7 +192,7 @@ func compared() cmp.Options {
 		cmp.AllowUnexported(compilation{}), cmpopts.EquateEmpty(),
 		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}),
 		cmpopts.SortSlices(func(a, b cluster.Node) bool { return a.Name < b.Name }),
-		cmpopts.IgnoreFields(cluster.Node{}, "Addresses", "Labels", "Ready", "ControlPlane", "MilliCPU"),
+		cmpopts.IgnoreFields(cluster.Node{}, "Addresses", "Labels", "Ready", "Cordoned", "ControlPlane", "MilliCPU"),
 	}
 }
 

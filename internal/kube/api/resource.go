@@ -335,13 +335,13 @@ func trimForNode(model cluster.Object, cfg *Config) {
 	case *cluster.EndpointSlice:
 		trimSliceForProxy(o)
 	case *cluster.Node:
-		ready := o.Ready
+		ready, cordoned := o.Ready, o.Cordoned
 		if policy {
 			trimNodeForPolicy(o)
 		} else {
 			trimNodeForProxy(o)
 		}
-		o.Ready = cfg.Announce && ready
+		o.Ready, o.Cordoned = cfg.Announce && ready, cfg.Announce && cordoned
 	case *cluster.Namespace:
 		o.Labels = internLabels(o.Labels)
 	case *cluster.Pod:

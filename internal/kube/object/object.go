@@ -184,6 +184,7 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 	node.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "ToBeDeletedByClusterAutoscaler" // k8s.io/autoscaler, utils/taints
 	})
+	node.Cordoned = n.Spec.Unschedulable
 	return node, in(checkName(n.Name, validation.IsDNS1123Subdomain), "metadata", "name")
 }
 

@@ -179,6 +179,7 @@ func TestNodeForProxies(t *testing.T) {
 			},
 			cluster.Node{Leaving: true},
 		},
+		"it is cordoned": {func(n *corev1.Node) { n.Spec.Unschedulable = true }, cluster.Node{Cordoned: true}},
 		"the time of creation says whose claims are older": {
 			func(n *corev1.Node) { n.CreationTimestamp = metav1.Unix(1700000000, 0) }, cluster.Node{Created: 1700000000},
 		},

@@ -67,7 +67,7 @@ func report(t *testing.T, what string, took []time.Duration) {
 	}
 }
 
-// TestHandsOver: a node that is drained, or whose agent ends, hands its addresses over at once.
+// TestHandsOver: a node that is cordoned or removed, or whose agent ends, hands its addresses over at once.
 func TestHandsOver(t *testing.T) {
 	if !namespacetest.OnNode(t) {
 		return
@@ -75,17 +75,13 @@ func TestHandsOver(t *testing.T) {
 	w := newWorld(t)
 	w.untilSettled(t)
 	for claim, way := range map[string]struct{ leave, undo func(*testNode) }{
-		"drained": {
-			leave: func(n *testNode) {
-				for _, o := range w.nodes {
-					o.command(t, "leave "+n.name)
-				}
-			},
-			undo: func(n *testNode) {
-				for _, o := range w.nodes {
-					o.command(t, "return "+n.name)
-				}
-			},
+		"removed by the autoscaler": {
+			leave: func(n *testNode) { w.command(t, "leave "+n.name) },
+			undo:  func(n *testNode) { w.command(t, "return "+n.name) },
+		},
+		"cordoned": {
+			leave: func(n *testNode) { w.command(t, "cordon "+n.name) },
+			undo:  func(n *testNode) { w.command(t, "return "+n.name) },
 		},
 		"its agent ends": {
 			leave: func(n *testNode) { n.signal(t, syscall.SIGTERM) },

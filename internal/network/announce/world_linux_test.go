@@ -50,7 +50,7 @@ const echoPort = 7
 var nodeNames = []string{"a", "b", "c"}
 
 // agent is the agent of a node, and the server there, until SIGTERM. It reads commands from its standard input: "leave
-// NODE", "return NODE" and "stats", to which it writes its figures.
+// NODE", "cordon NODE", "return NODE" and "stats", to which it writes its figures.
 func agent(name string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -88,9 +88,11 @@ func agent(name string) error {
 		for lines.Scan() {
 			command, node, _ := strings.Cut(lines.Text(), " ")
 			switch command {
-			case "leave", "return":
+			case "leave", "cordon", "return":
 				store.Update(func(tx *cluster.Tx) {
-					tx.Put(&cluster.Node{Name: node, Ready: true, Leaving: command == "leave"})
+					tx.Put(&cluster.Node{
+						Name: node, Ready: true, Leaving: command == "leave", Cordoned: command == "cordon",
+					})
 				})
 			case "stats":
 				_ = json.NewEncoder(os.Stdout).Encode(a.Stats()) // or the test has ended
@@ -190,6 +192,14 @@ func (n *testNode) command(t *testing.T, line string) {
 	t.Helper()
 	_, err := io.WriteString(n.in, line+"\n")
 	must(t, err)
+}
+
+// command has all agents do something.
+func (w *world) command(t *testing.T, line string) {
+	t.Helper()
+	for _, n := range w.nodes {
+		n.command(t, line)
+	}
 }
 
 // stats returns the figures of the agent.

@@ -14,9 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,7 +70,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{cfg: cfg, settings: compiled.Network}
-	n.worker = newWorker(n)
+	n.worker = newWorker(&n.cfg, &n.settings)
 	n.metrics = newMetrics(n)
 	return n, nil
 }
@@ -122,11 +124,11 @@ func (n *Network) Metrics() prometheus.Collector { return n.metrics }
 // Run keeps the kernel current and answers the CNI plugin until ctx is done, and returns nil. Until the cluster is
 // known the kernel keeps what it has.
 func (n *Network) Run(ctx context.Context) error {
-	lock, err := n.own(ctx)
-	if lock == nil {
+	node, err := n.acquireNode(ctx)
+	if node == nil {
 		return err
 	}
-	defer lock.Close()
+	defer node.Close()
 	boxes := &sandboxes{
 		links: kernelLinks{}, ports: n.worker, admission: n.cfg.Admission, node: n.worker.link, await: n.worker.await,
 		flows: trackedFlows{n.cfg.Log}, log: n.cfg.Log, busy: make(map[attach.ID]*turn),
@@ -174,18 +176,40 @@ const reuseAfter = time.Minute
 // errLate is the cause that ends a request that takes too long.
 var errLate = errors.New("the link is not made in time")
 
-// own waits until no other process makes the network of the node, and returns what shows others that this one does; nil
-// if ctx is done before. It is the lock of a file beside the socket.
-func (n *Network) own(ctx context.Context) (*os.File, error) {
-	path := filepath.Join(filepath.Dir(n.settings.CNI.Socket), n.settings.Table+".lock")
-	lock, err := filelock.Acquire(ctx, path, func() { n.worker.programmer.SetStandby(true) })
-	if err != nil {
-		return nil, fmt.Errorf("lock of the network: %w", err)
+// acquireNode waits until no other process makes the network of the node, and none has the records, and returns what
+// shows others that this one does; nil if ctx is done before. The records are those of a socket, and the kernel is the
+// node's: two agents with sockets in different directories must not program it both.
+func (n *Network) acquireNode(ctx context.Context) (held io.Closer, err error) {
+	standby := func() { n.worker.programmer.SetStandby(true) }
+	records, err := filelock.Acquire(ctx, filepath.Join(filepath.Dir(n.settings.CNI.Socket), "network.lock"), standby)
+	if records == nil {
+		return nil, lockError(err)
 	}
-	if lock != nil {
-		n.worker.programmer.SetStandby(false)
+	node, err := filelock.AcquireNetwork(ctx, standby)
+	if node == nil {
+		return nil, errors.Join(lockError(err), records.Close())
 	}
-	return lock, nil
+	n.worker.programmer.SetStandby(false)
+	return locks{records, node}, nil
+}
+
+func lockError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("lock of the network: %w", err)
+}
+
+// locks are files that are locked.
+type locks []*os.File
+
+// Close unlocks them, the last one first.
+func (l locks) Close() error {
+	var errs []error
+	for _, f := range slices.Backward(l) {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // open reads the records of Pods' addresses. The ranges are known with the cluster.

@@ -17,7 +17,7 @@ import (
 func Remove(s settings.Network) (removed []string, err error) {
 	steps := []func() ([]string, error){
 		func() ([]string, error) {
-			return one(conflist.RemoveOwn(conflist.Config{ConfDir: s.CNI.ConfDir, Own: settings.ConfName}))
+			return listOf(conflist.RemoveOwn(conflist.Config{ConfDir: s.CNI.ConfDir, Own: settings.ConfName}))
 		},
 		func() ([]string, error) { return nft.Cleanup(s.Table) },
 		route.Remove,
@@ -34,11 +34,12 @@ func Remove(s settings.Network) (removed []string, err error) {
 	return removed, nil
 }
 
-func one(what string, err error) ([]string, error) {
-	if what == "" {
+// listOf returns what was removed as a list, which is empty for "".
+func listOf(removed string, err error) ([]string, error) {
+	if removed == "" {
 		return nil, err
 	}
-	return []string{what}, err
+	return []string{removed}, err
 }
 
 // removeLinks removes the links of all Pods.

@@ -58,8 +58,9 @@ type hostPort struct {
 	to       uint16
 }
 
-// at returns ports that lead to a Pod with these addresses. A port of one address of the node is of its family.
-func at(all []hostPort, addrs []netip.Addr) (ports []nft.Port) {
+// leadTo returns the ports of the table that lead to a Pod with these addresses. A port of one address of the node is
+// of its family.
+func leadTo(all []hostPort, addrs []netip.Addr) (ports []nft.Port) {
 	for _, p := range all {
 		for _, addr := range addrs {
 			if p.HostIP.IsValid() && p.HostIP.Is4() != addr.Is4() {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,7 @@ type links interface {
 // ports are the ports of the node that lead to Pods. *nft.Table implements it.
 type ports interface {
 	AddPorts(owner string, all []nft.Port) error
+	CheckPorts(owner string, all []nft.Port) error
 	DeletePorts(owner string) error
 }
 
@@ -146,7 +148,8 @@ var errChained = &attach.RefusedError{
 
 // data is what a record has beside addresses.
 type data struct {
-	Ports []attach.Port `json:"ports,omitempty"`
+	Ports     []attach.Port     `json:"ports,omitempty"`
+	Bandwidth *attach.Bandwidth `json:"bandwidth,omitempty"`
 }
 
 // add makes the link of a Pod. After an error nothing is left of it.
@@ -189,7 +192,7 @@ var errNoPod = &attach.RefusedError{
 
 // assign gives a Pod its addresses. If there are none, it releases those of sandboxes that are gone.
 func (s *sandboxes) assign(ctx context.Context, r attach.Request) (ipam.Record, error) {
-	text, err := json.Marshal(data{r.Ports})
+	text, err := json.Marshal(data{r.Ports, r.Bandwidth})
 	if err != nil {
 		return ipam.Record{}, err
 	}
@@ -276,7 +279,7 @@ func (s *sandboxes) connect(
 		return nil, err
 	}
 	if len(all) > 0 {
-		if err := s.addPorts(ctx, record, at(all, record.Addresses)); err != nil {
+		if err := s.addPorts(ctx, record, leadTo(all, record.Addresses)); err != nil {
 			return nil, err
 		}
 	}
@@ -303,7 +306,7 @@ func (s *sandboxes) undo(ctx context.Context, record ipam.Record) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTime, errLate)
 	defer cancel()
 	var errs []error
-	ports, err := recorded(record)
+	_, ports, err := recorded(record)
 	if len(ports) > 0 {
 		err = s.ports.DeletePorts(ownerOf(record))
 		s.flows.end(ports)
@@ -335,7 +338,8 @@ func (s *sandboxes) del(ctx context.Context, id attach.ID) error {
 	return nil
 }
 
-// check returns nil if the kernel has everything of an attachment (CNI specification, section 4, "CHECK").
+// check returns nil if the kernel has everything of an attachment, as it was recorded, or an error that names
+// everything that it lacks (CNI specification, section 2, "CHECK").
 func (s *sandboxes) check(ctx context.Context, r attach.Request) error {
 	defer s.lock(r.ID)()
 	record, ok := s.pool.Get(r.ID)
@@ -349,18 +353,24 @@ func (s *sandboxes) check(ctx context.Context, r attach.Request) error {
 	if !slices.Equal(addrs, r.Addresses) {
 		return fmt.Errorf("the addresses are %v, and ADD had the result %v", addrs, r.Addresses)
 	}
-	cfg, err := s.node()
+	recordedData, ports, err := recorded(record)
 	if err != nil {
 		return err
 	}
-	if err := s.links.Check(cfg, podOf(r, record)); err != nil {
-		return err
+	cfg, err := s.node()
+	if err != nil {
+		return &attach.RefusedError{Code: attach.CodeTryAgain, Text: err.Error()}
 	}
-	if s.admission == nil {
-		return nil
+	r.Bandwidth = recordedData.Bandwidth // CHECK need not have what ADD had
+	errs := []error{s.links.Check(cfg, podOf(r, record))}
+	if len(ports) > 0 {
+		errs = append(errs, s.ports.CheckPorts(ownerOf(record), ports))
 	}
-	r.Namespace, r.Name, r.UID = record.Namespace, record.Name, record.UID
-	return s.admission.Check(ctx, r.Sandbox, record.Addresses)
+	if s.admission != nil {
+		r.Namespace, r.Name, r.UID = record.Namespace, record.Name, record.UID
+		errs = append(errs, s.admission.Check(ctx, r.Sandbox, record.Addresses))
+	}
+	return errors.Join(errs...)
 }
 
 // collect ends the attachments of a network that are not in valid.
@@ -403,9 +413,10 @@ func (s *sandboxes) refresh(cfg link.Config) error {
 	return errors.Join(errs...)
 }
 
-// restore compares the kernel with the records of the process before, and returns the ports of the node by owner. A
-// link without a record stays: it ends with its Pod's namespace, and if the records were lost the Pod goes on.
-func (s *sandboxes) restore() (map[string][]nft.Port, error) {
+// restore compares the kernel with the records of the process before, and returns the ports of the node by owner: those
+// of Pods with links first, the older before the newer. A link without a record stays: it ends with its Pod's
+// namespace, and if the records were lost the Pod goes on.
+func (s *sandboxes) restore() (owners []nft.Owner, err error) {
 	if err := s.links.Prune(); err != nil {
 		return nil, err
 	}
@@ -413,15 +424,22 @@ func (s *sandboxes) restore() (map[string][]nft.Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	owners := make(map[string][]nft.Port)
-	for _, record := range s.pool.All() {
+	all := s.pool.All()
+	has := make(map[string]int)
+	for _, d := range devices {
+		has[d] = 1
+	}
+	slices.SortStableFunc(all, func(a, b ipam.Record) int {
+		return cmp.Or(has[b.Device]-has[a.Device], a.Created.Compare(b.Created))
+	})
+	for _, record := range all {
 		devices = slices.DeleteFunc(devices, func(d string) bool { return d == record.Device })
-		ports, err := recorded(record)
+		_, ports, err := recorded(record)
 		if err != nil {
 			s.log.Warn("ports of the node do not lead to a Pod", "err", err)
 		}
 		if len(ports) > 0 {
-			owners[ownerOf(record)] = ports
+			owners = append(owners, nft.Owner{Name: ownerOf(record), Ports: ports})
 		}
 	}
 	if len(devices) > 0 {
@@ -433,16 +451,14 @@ func (s *sandboxes) restore() (map[string][]nft.Port, error) {
 // ownerOf returns how the ports of a Pod are known.
 func ownerOf(r ipam.Record) string { return r.Pod() + " (" + r.String() + ")" }
 
-// recorded returns the ports of a Pod.
-func recorded(r ipam.Record) ([]nft.Port, error) {
+// recorded returns what a record has beside addresses, and the ports as they are in the table.
+func recorded(r ipam.Record) (d data, ports []nft.Port, err error) {
 	if len(r.Data) == 0 {
-		return nil, nil
+		return d, nil, nil
 	}
-	var d data
-	err := json.Unmarshal(r.Data, &d)
-	if err != nil {
-		return nil, fmt.Errorf("record of Pod %s: %w", r.Pod(), err)
+	if err := json.Unmarshal(r.Data, &d); err != nil {
+		return d, nil, fmt.Errorf("record of Pod %s: %w", r.Pod(), err)
 	}
 	all, err := portsOf(d.Ports)
-	return at(all, r.Addresses), err
+	return d, leadTo(all, r.Addresses), err
 }

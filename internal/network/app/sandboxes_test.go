@@ -30,6 +30,7 @@ type kernel struct {
 	steps    int // until the process is killed; negative is never
 	calls    []string
 	links    map[string]string // down or up, by the host's end
+	limits   map[string][2]link.Bandwidth
 	ports    map[string][]nft.Port
 	admitted map[attach.ID][]netip.Addr
 	fail     map[string]error // of a call
@@ -37,7 +38,7 @@ type kernel struct {
 
 func newKernel() *kernel {
 	return &kernel{
-		steps: -1, links: make(map[string]string), ports: make(map[string][]nft.Port),
+		steps: -1, links: make(map[string]string), limits: make(map[string][2]link.Bandwidth), ports: make(map[string][]nft.Port),
 		admitted: make(map[attach.ID][]netip.Addr), fail: make(map[string]error),
 	}
 }
@@ -59,7 +60,10 @@ func (k *kernel) do(call string, step func()) error {
 }
 
 func (k *kernel) Create(_ link.Config, pod link.Pod) (int, error) {
-	return 7, k.do("create", func() { k.links[pod.Host] = "down" })
+	return 7, k.do("create", func() {
+		k.links[pod.Host] = "down"
+		k.limits[pod.Host] = [2]link.Bandwidth{pod.Ingress, pod.Egress}
+	})
 }
 
 func (k *kernel) Up(_ link.Config, pod link.Pod) error {
@@ -71,6 +75,9 @@ func (k *kernel) Check(_ link.Config, pod link.Pod) error {
 	defer k.mu.Unlock()
 	if k.links[pod.Host] != "up" {
 		return fmt.Errorf("device %s is missing", pod.Host)
+	}
+	if want := [2]link.Bandwidth{pod.Ingress, pod.Egress}; k.limits[pod.Host] != want {
+		return fmt.Errorf("the limits are %v, not %v", k.limits[pod.Host], want)
 	}
 	return nil
 }
@@ -106,6 +113,15 @@ func (k kernelPorts) AddPorts(owner string, all []nft.Port) error {
 	}
 	k.mu.Unlock()
 	return k.do("ports", func() { k.ports[owner] = all })
+}
+
+func (k kernelPorts) CheckPorts(owner string, all []nft.Port) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !slices.Equal(k.ports[owner], all) {
+		return fmt.Errorf("the ports are %v, not %v", k.ports[owner], all)
+	}
+	return nil
 }
 
 func (k kernelPorts) DeletePorts(owner string) error {
@@ -183,7 +199,10 @@ func start(t *testing.T, k *kernel, dir, ranges string) *sandboxes {
 		t.Fatal(err)
 	}
 	k.mu.Lock()
-	k.ports = owners
+	clear(k.ports)
+	for _, o := range owners {
+		k.ports[o.Name] = o.Ports
+	}
 	k.mu.Unlock()
 	return s
 }
@@ -247,6 +266,76 @@ func TestAdd(t *testing.T) {
 	}
 	if left := k.left(); left != "" || len(s.pool.All()) > 0 {
 		t.Errorf("left: %s, %v", left, s.pool.All())
+	}
+}
+
+// TestCheck: CHECK names everything that the kernel lacks of what ADD recorded, also after a restart, and although CHECK
+// does not have the runtime's configuration.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	host, id := link.HostName("id-of-web", "eth0"), request(attach.Add, "web").ID
+	for claim, test := range map[string]struct {
+		damage func(*kernel)
+		want   []string
+	}{
+		"nothing":   {func(*kernel) {}, nil},
+		"a limit":   {func(k *kernel) { k.limits[host] = [2]link.Bandwidth{} }, []string{"the limits are [{0 0} {0 0}], not [{1000 0} {2000 64}]"}},
+		"ports":     {func(k *kernel) { clear(k.ports) }, []string{"the ports are [], not [TCP 8080 TCP 8080]"}},
+		"all three": {func(k *kernel) { delete(k.links, host); clear(k.ports); delete(k.admitted, id) }, []string{"is missing", "the ports are []", "its policies are missing"}},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			k, dir := newKernel(), t.TempDir()
+			r := add("web")
+			r.Bandwidth = &attach.Bandwidth{IngressRate: 1000, EgressRate: 2000, EgressBurst: 64}
+			if _, err := start(t, k, dir, dual).handle(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			s := start(t, k, dir, dual)
+			test.damage(k)
+			check := request(attach.Check, "web")
+			check.Addresses = []string{"10.244.1.1", "fd00:1::1"}
+			_, err := s.handle(t.Context(), check)
+			if (err == nil) != (test.want == nil) {
+				t.Errorf("CHECK: %v, want %q", err, test.want)
+			}
+			for _, want := range test.want {
+				if err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("CHECK: %v, want %q", err, want)
+				}
+			}
+			s.node = func() (link.Config, error) { return link.Config{}, errNotSynced }
+			_, err = s.handle(t.Context(), check)
+			if refused, ok := errors.AsType[*attach.RefusedError](err); !ok || refused.Code != attach.CodeTryAgain {
+				t.Errorf("CHECK while the node is not known: %v, want that it is tried again", err)
+			}
+		})
+	}
+}
+
+// TestRestore: the ports of Pods whose links are there come before those of others, and the older before the newer.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	k, dir := newKernel(), t.TempDir()
+	s := start(t, k, dir, dual)
+	for _, pod := range []string{"gone", "z-older", "a-newer"} {
+		if _, err := s.handle(t.Context(), add(pod)); err != nil {
+			t.Fatal(err)
+		}
+		clear(k.ports) // so that the next can have the same
+	}
+	delete(k.links, link.HostName("id-of-gone", "eth0"))
+	owners, err := start(t, k, dir, dual).restore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range owners {
+		got = append(got, o.Name)
+	}
+	want := []string{"shop/z-older (id-of-z-older,eth0)", "shop/a-newer (id-of-a-newer,eth0)", "shop/gone (id-of-gone,eth0)"}
+	if !slices.Equal(got, want) {
+		t.Errorf("restore: %q, want %q", got, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/network/nft"
 	"portolan.dev/portolan/internal/network/plan"
 	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/network/settings"
 	"portolan.dev/portolan/internal/support/programmer"
 )
 
@@ -32,7 +33,7 @@ type router interface {
 // kernelTable has the kernel have the ranges, and the ports of the node that lead to Pods. *nft.Table implements it.
 type kernelTable interface {
 	ports
-	Restore(map[string][]nft.Port) error
+	Restore([]nft.Owner) error
 	Sync(nft.Ranges) error
 	Apply(*nft.RangeChanges) error
 	Watch(context.Context, chan<- nft.Notice) error
@@ -41,7 +42,7 @@ type kernelTable interface {
 
 // worker follows the model.
 type worker struct {
-	*Network
+	cfg        *Config
 	compiler   *plan.Compiler
 	programmer *programmer.Programmer
 	router     router
@@ -67,12 +68,11 @@ var errNotSynced = errors.New("the kernel does not have the routes of the cluste
 // longestRepair is the longest pause before a repair, and before the next attempt after a failed one.
 const longestRepair = 10 * time.Second
 
-func newWorker(n *Network) *worker {
-	s := &n.settings
+func newWorker(cfg *Config, s *settings.Compiled) *worker {
 	return &worker{
-		Network: n,
+		cfg: cfg,
 		compiler: plan.NewCompiler(plan.Config{
-			Node: n.cfg.Node, Encapsulation: s.Encapsulation, VNI: s.VNI, Port: s.Port, MTU: s.MTU,
+			Node: cfg.Node, Encapsulation: s.Encapsulation, VNI: s.VNI, Port: s.Port, MTU: s.MTU,
 			NonMasquerade: s.NonMasquerade,
 		}),
 		programmer: programmer.New(programmer.Config{
@@ -84,7 +84,7 @@ func newWorker(n *Network) *worker {
 			Standby:       "another process makes the network of this node; this one takes over when it ends",
 			Repeated:      "each time Pods may not reach what is outside the cluster until it is repaired",
 			LongestRepair: longestRepair,
-			Log:           n.cfg.Log,
+			Log:           cfg.Log,
 		}),
 		usable: make(chan struct{}),
 	}
@@ -127,7 +127,7 @@ func (w *worker) run(ctx context.Context) error {
 // Node nothing can be compiled, and its Pods go on.
 func (w *worker) known() (known bool) {
 	w.cfg.Store.View(func(v *cluster.View) {
-		known = v.Loaded(w.Needs()...)
+		known = v.Loaded(plan.Kinds()...)
 		absent := known && v.Node(w.cfg.Node) == nil
 		known = known && !absent
 		if absent != w.absent.Swap(absent) && absent {
@@ -223,6 +223,11 @@ func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err 
 // AddPorts has ports of the node lead to a Pod. If the kernel may lack what was programmed, it is programmed again.
 func (w *worker) AddPorts(owner string, all []nft.Port) error {
 	return w.mend(w.table.AddPorts(owner, all))
+}
+
+// CheckPorts returns an error for each port of a Pod that the kernel lacks.
+func (w *worker) CheckPorts(owner string, all []nft.Port) error {
+	return w.table.CheckPorts(owner, all)
 }
 
 // DeletePorts removes the ports of a Pod.

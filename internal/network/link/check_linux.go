@@ -103,18 +103,25 @@ func checkRoute(h *netlink.Handle, device netlink.Link, addr, source netip.Addr)
 	return nil
 }
 
-// checkLimit checks the rate at which a device sends.
-func checkLimit(h *netlink.Handle, device netlink.Link, want Bandwidth) error {
+// checkLimit checks the rate and the burst with which a device sends.
+func checkLimit(h *netlink.Handle, device netlink.Link, limit Bandwidth) error {
+	attrs := device.Attrs()
 	queues, err := h.QdiscList(device)
 	if err != nil {
-		return fmt.Errorf("queues of device %s: %w", device.Attrs().Name, err)
+		return fmt.Errorf("queues of device %s: %w", attrs.Name, err)
 	}
+	want := shaper(attrs, limit)
 	for _, q := range queues {
-		if limit, ok := q.(*netlink.Tbf); ok && limit.Rate == max(want.Rate/8, 1) {
+		got, ok := q.(*netlink.Tbf)
+		switch {
+		case !ok:
+		case got.Rate == want.Rate && got.Buffer == want.Buffer:
 			return nil
+		default:
+			return fmt.Errorf("device %s is limited to %s, not to %s", attrs.Name, describe(got), describe(want))
 		}
 	}
-	return fmt.Errorf("device %s is not limited to %d bits per second", device.Attrs().Name, want.Rate)
+	return fmt.Errorf("device %s is not limited to %d bits per second", attrs.Name, limit.Rate)
 }
 
 // checkEgress checks the limit of what the Pod sends.
@@ -123,6 +130,9 @@ func checkEgress(h *netlink.Handle, host netlink.Link, pod *Pod) error {
 	ifb, err := h.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("device %s, which limits what the Pod sends: %w", name, err)
+	}
+	if ifb.Attrs().Flags&net.FlagUp == 0 {
+		return fmt.Errorf("device %s, which limits what the Pod sends, is down", name)
 	}
 	if err := checkLimit(h, ifb, pod.Egress); err != nil {
 		return err

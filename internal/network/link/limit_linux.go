@@ -51,23 +51,32 @@ func limit(h *netlink.Handle, host *netlink.Veth, pod *Pod) error {
 	return redirect(h, host, ifb)
 }
 
-// shape has a device send no more than the limit (tc-tbf(8)).
+// shape has a device send no more than the limit.
 func shape(h *netlink.Handle, device netlink.Link, to Bandwidth) error {
-	attrs := device.Attrs()
-	rate := max(to.Rate/8, 1)
-	burst := bucket(to, attrs.MTU)
-	err := h.QdiscAdd(&netlink.Tbf{
+	if err := h.QdiscAdd(shaper(device.Attrs(), to)); err != nil {
+		return fmt.Errorf("limit device %s to %d bits per second: %w", device.Attrs().Name, to.Rate, err)
+	}
+	return nil
+}
+
+// shaper returns the queue with which a device sends no more than a limit (tc-tbf(8)).
+func shaper(device *netlink.LinkAttrs, limit Bandwidth) *netlink.Tbf {
+	rate := max(limit.Rate/8, 1)
+	burst := bucket(limit, device.MTU)
+	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: attrs.Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+			LinkIndex: device.Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
 		},
 		Rate:   rate,
 		Buffer: uint32(min(burst/float64(rate)*1e9, math.MaxUint32) / tick), // the kernel has nanoseconds of 32 bits
 		Limit:  uint32(min(float64(rate)*maxQueueTime+burst, math.MaxUint32)),
-	})
-	if err != nil {
-		return fmt.Errorf("limit device %s to %d bits per second: %w", attrs.Name, to.Rate, err)
 	}
-	return nil
+}
+
+// describe returns the limit of a queue in words.
+func describe(q *netlink.Tbf) string {
+	burst := math.Round(float64(q.Buffer) * tick * float64(q.Rate) / 1e9)
+	return fmt.Sprintf("%d bits per second with a burst of %.0f octets", q.Rate*8, burst)
 }
 
 // bucket returns the burst of a limit in octets: one packet at least, since others would never pass.

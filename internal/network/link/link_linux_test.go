@@ -404,6 +404,82 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckLimits: Check names the limit that somebody removed or changed, on each side.
+func TestCheckLimits(t *testing.T) {
+	t.Parallel()
+	if !namespacetest.OnNode(t) {
+		return
+	}
+	newNode(t)
+	slower := func(tbf *netlink.Tbf) { tbf.Rate /= 2 }
+	shorter := func(tbf *netlink.Tbf) { tbf.Buffer /= 2 }
+	const limits = " is limited to %s, not to 1000000 bits per second with a burst of 65536 octets"
+	for claim, test := range map[string]struct {
+		change func(host, shape netlink.Link)
+		want   string
+	}{
+		"no limit of what it receives": {
+			func(host, _ netlink.Link) { must(t, netlink.QdiscDel(tbfOf(t, host))) },
+			"device HOST is not limited to 1000000 bits per second",
+		},
+		"another rate":  {func(host, _ netlink.Link) { change(t, host, slower) }, "device HOST" + fmt.Sprintf(limits, "500000 bits per second with a burst of 32768 octets")},
+		"another burst": {func(host, _ netlink.Link) { change(t, host, shorter) }, "device HOST" + fmt.Sprintf(limits, "1000000 bits per second with a burst of 32768 octets")},
+		"no limit of what it sends": {
+			func(_, shape netlink.Link) { must(t, netlink.QdiscDel(tbfOf(t, shape))) },
+			"device SHAPE is not limited to 1000000 bits per second",
+		},
+		"another burst of what it sends": {func(_, shape netlink.Link) { change(t, shape, shorter) }, "device SHAPE" + fmt.Sprintf(limits, "1000000 bits per second with a burst of 32768 octets")},
+		"no device":                      {func(_, shape netlink.Link) { must(t, netlink.LinkDel(shape)) }, "device SHAPE, which limits what the Pod sends"},
+		"down":                           {func(_, shape netlink.Link) { must(t, netlink.LinkSetDown(shape)) }, "device SHAPE, which limits what the Pod sends, is down"},
+		"not redirected": {
+			func(host, _ netlink.Link) {
+				must(t, netlink.QdiscDel(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
+					LinkIndex: host.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
+				}}))
+			},
+			"what device HOST receives is not redirected to SHAPE",
+		},
+	} {
+		_, pod := newPod(t, 1)
+		pod.Ingress.Rate, pod.Egress.Rate = 1e6, 1e6
+		must(t, create(config, pod))
+		must(t, link.Up(config, pod))
+		must(t, link.Check(config, pod))
+		host, err := netlink.LinkByName(pod.Host)
+		must(t, err)
+		shape, err := netlink.LinkByName("pti" + pod.Host[3:])
+		must(t, err)
+		test.change(host, shape)
+		want := strings.NewReplacer("HOST", pod.Host, "SHAPE", shape.Attrs().Name).Replace(test.want)
+		if err := link.Check(config, pod); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Check = %v, want %q", claim, err, want)
+		}
+		must(t, link.Delete(pod.Host))
+	}
+}
+
+// tbfOf returns the limit of a device.
+func tbfOf(tb testing.TB, device netlink.Link) *netlink.Tbf {
+	tb.Helper()
+	queues, err := netlink.QdiscList(device)
+	must(tb, err)
+	for _, q := range queues {
+		if tbf, ok := q.(*netlink.Tbf); ok {
+			return tbf
+		}
+	}
+	tb.Fatalf("device %s has no limit", device.Attrs().Name)
+	return nil
+}
+
+// change changes the limit of a device.
+func change(tb testing.TB, device netlink.Link, by func(*netlink.Tbf)) {
+	tb.Helper()
+	tbf := tbfOf(tb, device)
+	by(tbf)
+	must(tb, netlink.QdiscReplace(tbf))
+}
+
 // TestBandwidth: the kernel has the limits, and packets pass through them.
 func TestBandwidth(t *testing.T) {
 	t.Parallel()

@@ -146,21 +146,45 @@ func (s *ports) put(owner string, all []Port) {
 	}
 }
 
-// restore replaces the ports of all owners. Those of an owner that conflict with another's, which comes before it by
-// name, are left out, and are in the error.
-func (s *ports) restore(owners map[string][]Port) error {
+// Owner is a Pod with its ports.
+type Owner struct {
+	Name  string
+	Ports []Port
+}
+
+// restore replaces the ports of all owners. Of two that have one port, the owner keeps its ports for which the kernel
+// has them; if that is neither, the first one. The ports of the other are left out, and are in the error.
+func (s *ports) restore(owners []Owner, kernel map[element]bool) error {
 	*s = *newPorts()
 	var failed []error
-	for _, owner := range slices.Sorted(maps.Keys(owners)) {
-		all, err := normal(owners[owner])
-		if err == nil {
-			err = s.check(owner, all)
-		}
+	var held, others []Owner
+	for _, o := range owners {
+		all, err := normal(o.Ports)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", owner, err))
+			failed = append(failed, fmt.Errorf("%s: %w", o.Name, err))
 			continue
 		}
-		s.put(owner, all)
+		if o.Ports = all; isSubset(portElements(all), kernel) {
+			held = append(held, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	for _, o := range append(held, others...) {
+		if err := s.check(o.Name, o.Ports); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", o.Name, err))
+			continue
+		}
+		s.put(o.Name, o.Ports)
 	}
 	return errors.Join(failed...)
+}
+
+func isSubset(all, of map[element]bool) bool {
+	for e := range all {
+		if !of[e] {
+			return false
+		}
+	}
+	return true
 }

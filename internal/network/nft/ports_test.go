@@ -2,7 +2,9 @@ package nft
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -30,7 +32,7 @@ func TestConflicts(t *testing.T) {
 		"no port":                        {nil, []Port{{Protocol: TCP, To: to}}, "hostPort TCP 0 to 10.244.1.7:8080: invalid"},
 	} {
 		s := newPorts()
-		if err := s.restore(map[string][]Port{"shop/web": test.has}); err != nil {
+		if err := s.restore([]Owner{{"shop/web", test.has}}, nil); err != nil {
 			t.Errorf("%s: restore: %v", claim, err)
 		}
 		all, err := normal(test.wants)
@@ -45,8 +47,39 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", claim, got, test.want)
 		}
 	}
-	err := newPorts().restore(map[string][]Port{"a": {base}, "b": {base}, "c": {{Protocol: SCTP, HostPort: 80, To: to}}})
-	if conflict, ok := errors.AsType[*ConflictError](err); !ok || conflict.Owner != "a" {
-		t.Errorf("restore of a port that two have: %v, want a conflict with a", err)
+}
+
+// TestRestore: of two Pods that are recorded with one port, the one has it for which the kernel has it, whatever the
+// order; if the kernel has neither's, the first.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	ports := func(hostPort uint16, to string) []Port {
+		return []Port{{Protocol: TCP, HostPort: hostPort, To: netip.MustParseAddrPort(to)}}
+	}
+	first, second := ports(80, "10.244.1.7:80"), ports(80, "10.244.1.8:80")
+	both := slices.Concat(second, ports(81, "10.244.1.8:81"))
+	owners := []Owner{{"b", first}, {"a", second}, {"c", ports(90, "10.244.1.9:80")}}
+	for claim, test := range map[string]struct {
+		owners []Owner
+		kernel []Port
+		want   string // who has the port
+	}{
+		"the kernel has neither's":      {owners, nil, "b"},
+		"the kernel has the first's":    {owners, first, "b"},
+		"the kernel has the second's":   {owners, second, "a"},
+		"the kernel has a part":         {[]Owner{{"b", first}, {"a", both}}, second, "b"},
+		"the kernel has all of the two": {[]Owner{{"b", first}, {"a", both}}, both, "a"},
+	} {
+		s := newPorts()
+		err := s.restore(test.owners, portElements(test.kernel))
+		if conflict, ok := errors.AsType[*ConflictError](err); !ok || conflict.Owner != test.want {
+			t.Errorf("%s: restore = %v, want a conflict with %s", claim, err, test.want)
+		}
+		if got := slices.Sorted(maps.Keys(s.holders[first[0].key()])); !slices.Equal(got, []string{test.want}) {
+			t.Errorf("%s: port 80 is that of %v, want %s", claim, got, test.want)
+		}
+		if test.kernel == nil && s.owners["c"] == nil {
+			t.Errorf("%s: the port of a third Pod is left out", claim)
+		}
 	}
 }

@@ -183,6 +183,17 @@ func (r *reader) elementsOf(set string, all map[element]bool) error {
 	return err
 }
 
+// has reports whether a set has an element, with its data. It reads that element only.
+func (r *reader) has(e element) (has bool, err error) {
+	key := nfnetlink.Key{Family: unix.NFPROTO_INET, Table: r.table, Set: e.set, Value: e.key}
+	_, err = nfnetlink.Find(r.socket, key, func(data []byte) error {
+		found, err := parse(data)
+		has = err == nil && found.key == e.key && found.data == e.data
+		return err
+	})
+	return has, err
+}
+
 // parse returns an element of the kernel without its set.
 func parse(data []byte) (e element, err error) {
 	parts, err := nfnetlink.Attributes(data, unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS)

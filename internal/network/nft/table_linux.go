@@ -61,11 +61,14 @@ func (t *Table) Watch(ctx context.Context, notices chan<- Notice) error {
 	return nil
 }
 
-// Restore replaces the ports of all owners, for the next Sync. Its error has the conflicts; their ports are left out.
-func (t *Table) Restore(owners map[string][]Port) error {
+// Restore replaces the ports of all owners, for the next Sync. Of two owners that have one port, the one keeps its
+// ports for which the kernel has them: the other's were refused, or are about to be removed. If that is neither, the
+// first one keeps them. The error has the conflicts; the ports of the other owner are left out.
+func (t *Table) Restore(owners []Owner) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	err := t.ports.restore(owners)
+	kernel, err := readElements(t.cfg.Name)
+	err = errors.Join(err, t.ports.restore(owners, kernel))
 	clear(t.shared)
 	for _, all := range t.ports.owners {
 		for e := range portElements(all) {
@@ -73,6 +76,57 @@ func (t *Table) Restore(owners map[string][]Port) error {
 		}
 	}
 	return err
+}
+
+// readElements returns the elements that the kernel has, of a table that any process may have.
+func readElements(name string) (all map[element]bool, err error) {
+	socket, err := dial()
+	if err != nil {
+		return nil, tableError(name, err)
+	}
+	defer socket.Close()
+	r := &reader{socket, name}
+	exists, _, err := r.flags()
+	if err == nil && exists {
+		all, err = r.elements()
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) { // a set that an earlier version did not have
+		return nil, tableError(name, err)
+	}
+	return all, nil
+}
+
+// CheckPorts returns an error for each port of the node that does not lead to the Pod as the owner wants it: another
+// owner has it, or the kernel lacks it. It reads the kernel.
+func (t *Table) CheckPorts(owner string, wanted []Port) error {
+	all, err := normal(wanted)
+	if err == nil {
+		t.mu.Lock()
+		err = t.ports.check(owner, all)
+		t.mu.Unlock()
+	}
+	if err != nil {
+		return err
+	}
+	socket, err := dial()
+	if err != nil {
+		return tableError(t.cfg.Name, err)
+	}
+	defer socket.Close()
+	r := &reader{socket, t.cfg.Name}
+	var errs []error
+	for _, p := range all {
+		for _, e := range sorted(slices.Collect(maps.Keys(portElements([]Port{p})))) {
+			has, err := r.has(e)
+			if err == nil && !has {
+				err = fmt.Errorf("hostPort %s does not lead to %s: set %s lacks it", p, p.To, e.set)
+			}
+			if err != nil {
+				errs = append(errs, tableError(t.cfg.Name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // AddPorts has ports of the node lead to a Pod, instead of those that the owner had. A ConflictError names who has

@@ -156,7 +156,7 @@ func TestHostPorts(t *testing.T) {
 	if err := table.AddPorts("shop/web", []Port{one}); !errors.Is(err, ErrNotSynced) {
 		t.Errorf("AddPorts before Sync: %v", err)
 	}
-	if err := errors.Join(table.Restore(map[string][]Port{"shop/old": {one}}), table.DeletePorts("shop/old")); err != nil {
+	if err := errors.Join(table.Restore([]Owner{{"shop/old", []Port{one}}}), table.DeletePorts("shop/old")); err != nil {
 		t.Errorf("a Pod that ends before Sync: %v", err)
 	}
 	must(t, table.Sync(ranges))
@@ -229,7 +229,7 @@ func TestSurvives(t *testing.T) {
 	if w == nil {
 		return
 	}
-	all := map[string][]Port{"a": {{UDP, netip.Addr{}, 53, netip.AddrPortFrom(servers[0], 53)}}}
+	all := []Owner{{"a", []Port{{UDP, netip.Addr{}, 53, netip.AddrPortFrom(servers[0], 53)}}}}
 	for _, plain := range []bool{false, true} {
 		next := func() *Table {
 			table := New(Config{plain: plain})
@@ -273,6 +273,66 @@ func TestSurvives(t *testing.T) {
 			t.Errorf("Cleanup again: %q, %v", removed, err)
 		}
 	}
+}
+
+// TestCheckPorts: CheckPorts names the ports of a Pod that the kernel lacks, or that another Pod has.
+func TestCheckPorts(t *testing.T) {
+	if onNode(t) == nil {
+		return
+	}
+	table := New(Config{plain: true}) // nobody else can change another
+	must(t, table.Sync(ranges))
+	to := netip.AddrPortFrom(servers[0], servePort)
+	all := []Port{
+		{TCP, netip.Addr{}, 80, to}, {UDP, node[0], 81, to}, {TCP, netip.Addr{}, 80, netip.AddrPortFrom(servers[1], servePort)},
+	}
+	for damage, want := range map[string]string{
+		"list ruleset": "",
+		"delete element inet portolan-network host-ports4 { tcp . 80 }":                   "hostPort TCP 80 does not lead to 10.244.1.7:8080: set host-ports4 lacks it",
+		"delete element inet portolan-network host-ports6 { tcp . 80 }":                   "hostPort TCP 80 does not lead to [fd00:244:1::7]:8080: set host-ports6 lacks it",
+		"delete element inet portolan-network host-addresses4 { 192.0.2.1 . udp . 81 }":   "hostPort UDP 192.0.2.1:81 does not lead to 10.244.1.7:8080: set host-addresses4 lacks it",
+		"delete element inet portolan-network hairpin6 { fd00:244:1::7 . fd00:244:1::7 }": "set hairpin6 lacks it",
+		"flush map inet portolan-network host-ports4; " +
+			"add element inet portolan-network host-ports4 { tcp . 80 : 10.244.1.8 . 8080 }": "set host-ports4 lacks it",
+		"delete table inet portolan-network": "set host-ports6 lacks it",
+	} {
+		must(t, table.AddPorts("shop/web", all))
+		must(t, table.CheckPorts("shop/web", all))
+		if out, err := exec.Command("nft", damage).CombinedOutput(); err != nil {
+			t.Fatalf("nft %s: %v: %s", damage, err, out)
+		}
+		if err := table.CheckPorts("shop/web", all); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("after nft %s: CheckPorts = %v, want %q", damage, err, want)
+		}
+		must(t, table.Sync(ranges))
+	}
+	_, conflict := errors.AsType[*ConflictError](table.CheckPorts("shop/api", all[:1]))
+	if !conflict {
+		t.Error("CheckPorts of ports that another Pod has: no conflict")
+	}
+	lost := []Port{{TCP, netip.Addr{}, 82, to}}
+	if err := table.CheckPorts("shop/lost", lost); err == nil || !strings.Contains(err.Error(), "hostPort TCP 82") {
+		t.Errorf("CheckPorts of ports that were not added: %v", err)
+	}
+}
+
+// TestHolder: after a restart, the Pod for which the kernel has a port has it, and not the older one.
+func TestHolder(t *testing.T) {
+	if onNode(t) == nil {
+		return
+	}
+	ports := func(to netip.Addr) []Port { return []Port{{TCP, netip.Addr{}, 80, netip.AddrPortFrom(to, servePort)}} }
+	owners := []Owner{{"older", ports(pods[0])}, {"newer", ports(servers[0])}}
+	before := New(Config{})
+	must(t, before.Sync(ranges))
+	must(t, before.AddPorts("newer", ports(servers[0])))
+	before.Close()
+	table := New(Config{})
+	if conflict, ok := errors.AsType[*ConflictError](table.Restore(owners)); !ok || conflict.Owner != "newer" {
+		t.Errorf("Restore of a port that two have: conflict %v, want that newer has it", conflict)
+	}
+	must(t, table.Sync(ranges))
+	must(t, table.CheckPorts("newer", ports(servers[0])))
 }
 
 // TestManyChanges: random changes of ranges that touch and contain one another, and of ports, lead to what a Sync of
@@ -325,7 +385,11 @@ func TestManyChanges(t *testing.T) {
 	}
 	table.Close()
 	scratch := New(Config{Name: "scratch"})
-	must(t, scratch.Restore(owners))
+	var restored []Owner
+	for name, ports := range owners {
+		restored = append(restored, Owner{name, ports})
+	}
+	must(t, scratch.Restore(restored))
 	must(t, scratch.Sync(now))
 	if want := strings.Replace(listedAs(t, "scratch"), "scratch", DefaultName, 1); want != got {
 		t.Errorf("the changes led to\n%s\nfrom scratch\n%s", got, want)

@@ -22,10 +22,13 @@ func (*Table) Close() {}
 func (*Table) Watch(context.Context, chan<- Notice) error { return errNotLinux }
 
 // Restore fails.
-func (*Table) Restore(map[string][]Port) error { return errNotLinux }
+func (*Table) Restore([]Owner) error { return errNotLinux }
 
 // AddPorts fails.
 func (*Table) AddPorts(string, []Port) error { return errNotLinux }
+
+// CheckPorts fails.
+func (*Table) CheckPorts(string, []Port) error { return errNotLinux }
 
 // DeletePorts fails.
 func (*Table) DeletePorts(string) error { return errNotLinux }

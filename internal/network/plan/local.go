@@ -90,7 +90,22 @@ func (c *Compiler) compileLocal() (l route.Local) {
 			l.Rules = append(l.Rules, p)
 		}
 	}
+	l.Unreachable = slices.DeleteFunc(slices.Clone(l.Pods), func(p netip.Prefix) bool {
+		return c.claims.holderOfRange(c.own.node, p) != nil || c.isOnLink(p)
+	})
 	return l
+}
+
+// isOnLink reports whether a range is one of a link of the host, where other hosts may have addresses of it.
+func (c *Compiler) isOnLink(r netip.Prefix) bool {
+	for _, i := range c.host.Interfaces {
+		for _, p := range i.Addresses {
+			if !p.IsSingleIP() && contains(p.Masked(), r) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mtu returns what is left of an uplink's MTU with outer packets of a family.

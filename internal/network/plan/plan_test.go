@@ -155,6 +155,36 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// TestUnreachable: which own ranges are unreachable but for their Pods.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	for claim, test := range map[string]struct {
+		change func(own *cluster.Node)
+		want   []netip.Prefix
+	}{
+		"the node's": {func(*cluster.Node) {}, prefixList("10.244.1.0/24", "fd01::/64")},
+		"not what an older Node has": {
+			func(own *cluster.Node) { own.PodCIDRs, own.Created = prefixList("10.244.0.0/16", "fd01::/64"), 9 }, prefixList("fd01::/64"),
+		},
+		"but what a younger Node claims, too": {
+			func(own *cluster.Node) { own.PodCIDRs = prefixList("10.244.0.0/16") }, prefixList("10.244.0.0/16"),
+		},
+		"not what other hosts of a link may have": {
+			func(own *cluster.Node) { own.PodCIDRs = prefixList("192.0.2.128/25", "2001:db8::/64", "fd01::/64") }, prefixList("fd01::/64"),
+		},
+		"but what a link has a part of": {
+			func(own *cluster.Node) { own.PodCIDRs = prefixList("192.0.0.0/16") }, prefixList("192.0.0.0/16"),
+		},
+	} {
+		own, other := node1(), node2("192.0.2.2")
+		test.change(own)
+		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
+		if got := compiled(t, c, theHost, own, &other).Routes.Local.Unreachable; !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", claim, got, test.want)
+		}
+	}
+}
+
 // TestRanges: Pods keep their address to Pods, Services and nodes, whatever contains what.
 func TestRanges(t *testing.T) {
 	t.Parallel()

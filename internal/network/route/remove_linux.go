@@ -35,6 +35,16 @@ func Remove() (removed []string, err error) {
 		}
 		removed = append(removed, fmt.Sprintf("route %s", route.Dst))
 	}
+	unreachable, err := unreachableOf(h)
+	if err != nil {
+		return removed, fmt.Errorf("reading unreachable ranges: %w", err)
+	}
+	for _, route := range unreachable {
+		if err := h.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+			return removed, fmt.Errorf("removing route unreachable %s: %w", route.Dst, err)
+		}
+		removed = append(removed, fmt.Sprintf("route unreachable %s", route.Dst))
+	}
 	for _, name := range []string{Device4, Device6} {
 		switch was, err := removeDevice(h, name); {
 		case err != nil:

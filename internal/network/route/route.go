@@ -1,15 +1,15 @@
 // Package route programs what lies between the nodes of a Pod network into the kernel: one route to each range of
 // Pods of another node, through the link that both nodes share or through a VXLAN tunnel (RFC 7348), with the
-// neighbors and forwarding entries of the tunnel. Nothing is learned from packets, and nodes exchange nothing:
-// everything follows from a Plan.
+// neighbors and forwarding entries of the tunnel. Addresses of the own ranges that no Pod has are unreachable. Nothing
+// is learned from packets, and nodes exchange nothing: everything follows from a Plan.
 //
 //	Plan, Changes ──► router.go: what the kernel should have ──► sync.go ──► kernel
 //	kernel ──► watch.go: what others changed ──► sync.go
 //	kernel ──► host.go ──► Host, which package plan compiles from
 //
 // Routes and rules of the package have the protocol 80, so that "ip route show proto 80" lists them; those to Pods
-// of the own node, which have no next hop, are others'. Its devices are known by their names. All of it stays when
-// the process ends; Remove removes it.
+// of the own node, which have no next hop and are not unreachable, are others'. Its devices are known by their names.
+// All of it stays when the process ends; Remove removes it.
 package route
 
 import (
@@ -83,6 +83,9 @@ type Local struct {
 	Pods []netip.Prefix
 	// Rules are the ranges of own Pods whose packets look for nodes in Table.
 	Rules []netip.Prefix
+	// Unreachable are the ranges of own Pods of which an address that no Pod has is unreachable. Without that, packets
+	// to it follow the default route.
+	Unreachable []netip.Prefix
 }
 
 // Source returns the own address of the family of another one; the zero Addr if there is none.
@@ -98,7 +101,7 @@ func (l *Local) Source(of netip.Addr) netip.Addr {
 // Equal reports whether both are the same.
 func (l *Local) Equal(o *Local) bool {
 	return l.MTU == o.MTU && slices.Equal(l.Devices, o.Devices) && slices.Equal(l.Sources, o.Sources) &&
-		slices.Equal(l.Pods, o.Pods) && slices.Equal(l.Rules, o.Rules)
+		slices.Equal(l.Pods, o.Pods) && slices.Equal(l.Rules, o.Rules) && slices.Equal(l.Unreachable, o.Unreachable)
 }
 
 // Route is a route to Pods of another node, or to its address.

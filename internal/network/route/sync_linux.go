@@ -31,9 +31,11 @@ func (r *Router) sync() (changed int, err error) {
 	}
 	d := r.compare(have)
 	failed = append(failed, r.execute(d))
-	n, err := r.syncRules()
+	rules, err := r.syncRules()
 	failed = append(failed, err)
-	changed += n + len(d.forward) + len(d.neighbor) + len(d.route) + len(d.gone)
+	unreachable, err := r.syncUnreachable()
+	failed = append(failed, err)
+	changed += rules + unreachable + len(d.forward) + len(d.neighbor) + len(d.route) + len(d.gone)
 	return changed, errors.Join(failed...)
 }
 
@@ -216,11 +218,17 @@ func parse(r *netlink.Route, device string) Route {
 	if via, ok := r.Via.(*netlink.Via); ok {
 		is.Via = addrOf(via.Addr)
 	}
-	if r.Dst != nil {
-		bits, _ := r.Dst.Mask.Size()
-		is.To = netip.PrefixFrom(addrOf(r.Dst.IP), bits)
-	}
+	is.To = destination(r)
 	return is
+}
+
+// destination returns the range that a route of the kernel is for.
+func destination(r *netlink.Route) netip.Prefix {
+	if r.Dst == nil {
+		return netip.Prefix{}
+	}
+	bits, _ := r.Dst.Mask.Size()
+	return netip.PrefixFrom(addrOf(r.Dst.IP), bits)
 }
 
 func addrOf(ip net.IP) netip.Addr {

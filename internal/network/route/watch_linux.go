@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -190,7 +191,7 @@ func (r *Router) concernsRoute(m *syscall.NetlinkMessage) bool {
 	if err != nil {
 		return false
 	}
-	table := int(m.Data[4])
+	table, priority := int(m.Data[4]), uint32(0)
 	var to, via netip.Addr
 	for _, a := range attributes {
 		switch {
@@ -202,10 +203,18 @@ func (r *Router) concernsRoute(m *syscall.NetlinkMessage) bool {
 			via, _ = netip.AddrFromSlice(a.Value[2:])
 		case a.Attr.Type == unix.RTA_TABLE && len(a.Value) == 4:
 			table = int(binary.NativeEndian.Uint32(a.Value))
+		case a.Attr.Type == unix.RTA_PRIORITY && len(a.Value) == 4:
+			priority = binary.NativeEndian.Uint32(a.Value)
 		}
 	}
-	want, ok := r.want.routes[routeKey{table, netip.PrefixFrom(to, int(m.Data[1]))}]
+	dst := netip.PrefixFrom(to, int(m.Data[1]))
 	ours := m.Data[5] == Protocol
+	refuses := ours && m.Data[7] == unix.RTN_UNREACHABLE
+	wanted := table == mainTable && priority == unreachablePriority && slices.Contains(r.want.local.Unreachable, dst)
+	if refuses || wanted {
+		return wanted != (refuses && m.Header.Type == unix.RTM_NEWROUTE)
+	}
+	want, ok := r.want.routes[routeKey{table, dst}]
 	if !ok {
 		return ours && via.IsValid() && m.Header.Type == unix.RTM_NEWROUTE
 	}

@@ -25,10 +25,29 @@ func Acquire(ctx context.Context, path string, wait func()) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	return lock(ctx, f, wait)
+}
+
+// networkNamespace is the file of the process's network namespace (network_namespaces(7)).
+const networkNamespace = "/proc/self/ns/net"
+
+// AcquireNetwork is Acquire with the lock of the process's network namespace, in which a node's agents are, whatever
+// files each of them sees: the file is that of the namespace itself. Whoever is in the namespace can lock it, without
+// privileges.
+func AcquireNetwork(ctx context.Context, wait func()) (*os.File, error) {
+	f, err := os.Open(networkNamespace)
+	if err != nil {
+		return nil, err
+	}
+	return lock(ctx, f, wait)
+}
+
+// lock waits until no other process has the lock of an open file. It closes the file unless it returns it.
+func lock(ctx context.Context, f *os.File, wait func()) (*os.File, error) {
 	for first := true; ; first = false {
 		switch locked, err := tryLock(f); {
 		case err != nil:
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 		case locked:
 			return f, nil
 		}

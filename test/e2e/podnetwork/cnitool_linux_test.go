@@ -170,6 +170,38 @@ func TestErrors(t *testing.T) {
 	must(t, n.del(list, first)) // a Pod can end without one
 }
 
+// TestCheck: CHECK says what somebody removed of a Pod's limits, although the runtime passes them to ADD only.
+func TestCheck(t *testing.T) {
+	n := newNode(t, nodes)
+	if n == nil {
+		return
+	}
+	n.start()
+	list := n.usable()
+	p := n.newPod(1)
+	limited := p.conf()
+	limited.CapabilityArgs["bandwidth"] = map[string]any{"ingressRate": 1000000, "egressRate": 2000000, "egressBurst": 3000000}
+	for command, want := range map[string]string{
+		"true": "",
+		"tc qdisc del dev $(ip -o link | grep -o 'ptl[0-9a-f]*') root":                                     "is not limited to 1000000 bits per second",
+		"tc qdisc change dev $(ip -o link | grep -o 'pti[0-9a-f]*') root tbf rate 2mbit burst 1k limit 1m": "not to 2000000 bits per second with a burst of 375000 octets",
+		"ip link del $(ip -o link | grep -o 'pti[0-9a-f]*')":                                               "which limits what the Pod sends",
+	} {
+		_, err := n.cni.AddNetworkList(t.Context(), list, limited)
+		must(t, err)
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		err = n.cni.CheckNetworkList(t.Context(), list, p.conf())
+		if want == "" && err != nil {
+			t.Errorf("CHECK: %v", err)
+		} else if want != "" {
+			wantCode(t, "CHECK after "+command, err, 100, want)
+		}
+		must(t, n.cni.DelNetworkList(t.Context(), list, limited))
+	}
+}
+
 // wantCodesOfCalls checks the codes of what the library itself would not let pass.
 func (n *node) wantCodesOfCalls(p pod) {
 	n.Helper()

@@ -147,9 +147,9 @@ func (s *service) addresses() []netip.Addr {
 func (b *batch) node(name string) {
 	old, now := b.nodes[name], node{id: IDOf(name)}
 	if n := b.view.Node(name); n != nil {
-		now.fitness, now.addrs = fitnessOf(n), n.Addresses
+		now.fitness, now.cordoned, now.addrs = fitnessOf(n), n.Cordoned, n.Addresses
 	}
-	if old.fitness == now.fitness && (now.fitness == unfit || slices.Equal(old.addrs, now.addrs)) {
+	if old.equal(now) || old.fitness == unfit && now.fitness == unfit {
 		return
 	}
 	wasReady := b.ready > 0
@@ -213,9 +213,9 @@ func (b *batch) compile(a netip.Addr, out *Changes) {
 		switch {
 		case !b.mayAnnounce(n):
 		case n.isOn(link):
-			best = insert(best, ranked{Score(a, n.id), name})
+			best = insert(best, n.rank(a, name))
 		default:
-			far = insert(far, ranked{Score(a, n.id), name})
+			far = insert(far, n.rank(a, name))
 		}
 	}
 	if held.candidates == nil {
@@ -243,7 +243,7 @@ func (b *batch) join(a netip.Addr, held *address, out *Changes) bool {
 		}
 		switch near := n.isOn(link); {
 		case near == held.near:
-			best = insert(best, ranked{Score(a, n.id), name})
+			best = insert(best, n.rank(a, name))
 		case near:
 			return false
 		}
@@ -255,10 +255,10 @@ func (b *batch) join(a netip.Addr, held *address, out *Changes) bool {
 // tell has the best candidates be those of an address, and adds them to the changes if they are others than before.
 func (b *batch) tell(a netip.Addr, held *address, best []ranked, out *Changes) {
 	mine := held.serves(b.cfg.Node) && b.mayAnnounce(b.nodes[b.cfg.Node])
-	if held.told && held.mine == mine && slices.Equal(held.best, best) {
+	same := held.told && held.mine == mine && slices.EqualFunc(held.best, best, ranked.isSame)
+	if b.rank(a, held, best); same {
 		return
 	}
-	b.rank(a, held, best)
 	held.mine, held.told = mine, true
 	out.Put[a] = held.output()
 }

@@ -38,8 +38,19 @@ func fitnessOf(n *cluster.Node) fitness {
 type node struct {
 	id      ID
 	fitness fitness
-	addrs   []netip.Addr
+	// cordoned: it is after the nodes that are not. It forwards as before, but is likely to be rebooted soon.
+	cordoned bool
+	addrs    []netip.Addr
 }
 
 // isOn reports whether the node is on a link, as far as the addresses of its Node say.
 func (n *node) isOn(link netip.Prefix) bool { return slices.ContainsFunc(n.addrs, link.Contains) }
+
+func (n node) equal(o node) bool {
+	return n.id == o.id && n.fitness == o.fitness && n.cordoned == o.cordoned && slices.Equal(n.addrs, o.addrs)
+}
+
+// rank returns the node, whose name is given, as a candidate of an address.
+func (n *node) rank(a netip.Addr, name string) ranked {
+	return ranked{cordoned: n.cordoned, score: Score(a, n.id), name: name}
+}

@@ -141,6 +141,37 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+// TestCordoned: a cordoned node is after all that are not, and the only candidate if there is no other.
+func TestCordoned(t *testing.T) {
+	t.Parallel()
+	const vip = "192.0.2.1"
+	nodes := []*cluster.Node{readyNode("a"), readyNode("b"), readyNode("c"), readyNode("d")}
+	ranked := func() []string {
+		objects := []cluster.Object{balancer("web", vip)}
+		for _, n := range nodes {
+			objects = append(objects, n)
+		}
+		return compileAll(newStore(objects...), Config{})[netip.MustParseAddr(vip)].Ranked
+	}
+	cordon := func(name string, is bool) {
+		nodes[slices.IndexFunc(nodes, func(n *cluster.Node) bool { return n.Name == name })].Cordoned = is
+	}
+	before := ranked()
+	cordon(before[0], true)
+	if got := ranked(); len(got) != Ranks || got[0] != before[1] || got[1] != before[2] || slices.Contains(got, before[0]) {
+		t.Errorf("with %s cordoned: %q, want %q and the fourth node", before[0], got, before[1:])
+	}
+	cordon(before[0], false)
+	cordon(before[1], true)
+	if got := ranked(); got[0] != before[0] || slices.Contains(got, before[1]) {
+		t.Errorf("with %s cordoned: %q, want %s first", before[1], got, before[0])
+	}
+	nodes = nodes[:1]
+	if cordon("a", true); !slices.Equal(ranked(), []string{"a"}) {
+		t.Errorf("with the only node cordoned: %q, want it", ranked())
+	}
+}
+
 // TestLinks: on a link, the candidates are the nodes that are on it, if their addresses say so.
 func TestLinks(t *testing.T) {
 	t.Parallel()
@@ -296,7 +327,7 @@ func (r *random) change(tx *cluster.Tx) {
 	case 2:
 		tx.Delete(cluster.KindNode, cluster.Key{Name: r.nodeName()})
 	case 3, 4, 5, 6:
-		n := &cluster.Node{Name: r.nodeName(), Ready: r.IntN(3) > 0, Leaving: r.IntN(8) == 0}
+		n := &cluster.Node{Name: r.nodeName(), Ready: r.IntN(3) > 0, Leaving: r.IntN(8) == 0, Cordoned: r.IntN(4) == 0}
 		n.Addresses = []netip.Addr{netip.MustParseAddr(pick(r, "192.0.2.3", "192.0.2.9", "198.51.100.1"))}
 		if r.IntN(8) == 0 {
 			n.Labels = map[string]string{labelExcluded: "true"}

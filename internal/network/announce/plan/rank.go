@@ -34,16 +34,26 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// ranked is a candidate of an address.
+// ranked is a candidate of an address. Those that are cordoned are after the others.
 type ranked struct {
-	score uint64
-	name  string
+	cordoned bool
+	score    uint64
+	name     string
 }
 
 // compare orders candidates: the first is before the others.
 func (a ranked) compare(b ranked) int {
+	switch {
+	case a.cordoned && !b.cordoned:
+		return 1
+	case b.cordoned && !a.cordoned:
+		return -1
+	}
 	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
 }
+
+// isSame reports whether the candidates are the same node.
+func (a ranked) isSame(b ranked) bool { return a.name == b.name }
 
 // insert adds a candidate to those of the highest ranks, of which the last may fall out.
 func insert(best []ranked, c ranked) []ranked {

@@ -26,6 +26,16 @@ func init() {
 		"network.vxlan.port": func(t *testing.T) {
 			wantOnNode(t, "vxlan: {port: 8472}", "dstport 8472", "ip", "-d", "link")
 		},
+		"network.vxlan.nodeAddresses": func(t *testing.T) {
+			const always = "encapsulation: always"
+			for setting, want := range map[string]bool{always: true, always + ", vxlan: {nodeAddresses: false}": false} {
+				n := startNetwork(t, setting)
+				n.poll("10.244.2.0/24 via 192.0.2.2 dev portolan-vxlan", "ip", "route")
+				if out := inNetwork(t, n.process, "ip", "rule"); strings.Contains(out, "from 10.244.1.0/28 lookup 80") != want {
+					t.Errorf("network: {%s}: nodes are reached through the tunnel: %t, want the other:\n%s", setting, !want, out)
+				}
+			}
+		},
 		"network.masquerade": func(t *testing.T) {
 			const rules, masquerade = "table inet portolan-network", "ip saddr @pods4"
 			for setting, want := range map[string]bool{"masquerade: false": false, "mtu: 0": true} {

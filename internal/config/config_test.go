@@ -525,6 +525,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a range without masquerade":     {"network: {nonMasqueradeCIDRs: [10.0.0.0]}", ":1: network.nonMasqueradeCIDRs: \"10.0.0.0\" is not a range such as 10.0.0.0/8"},
 	"such a range twice":             {"network: {nonMasqueradeCIDRs: [10.0.0.0/8, 10.1.0.0/8]}", ":1: network.nonMasqueradeCIDRs: \"10.1.0.0/8\" is given twice"},
 	"no name of the network's table": {"network: {table: ''}", ":1: network.table: is empty; leave it out for portolan-network"},
+	"nodes' addresses of a word":     {"network: {vxlan: {nodeAddresses: maybe}}", ":1: network.vxlan.nodeAddresses: \"maybe\" is not true or false"},
 	"masquerade of a word":           {"network: {masquerade: maybe}", ":1: network.masquerade: \"maybe\" is not true or false"},
 	"a network installed maybe":      {"network: {cni: {install: maybe}}", ":1: network.cni.install: \"maybe\" is not true or false"},
 	"a network without programs":     {"network: {cni: {binDir: ''}}", ":1: network.cni.binDir: \"\" is not an absolute path"},

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"strings"
 	"testing"
 
 	"portolan.dev/portolan/internal/network/plan"
@@ -13,6 +14,20 @@ func TestEveryPair(t *testing.T) {
 		return
 	}
 	w.checkAll()
+}
+
+// TestNodesOutside is TestEveryPair with packets of Pods to nodes that do not go through tunnels.
+func TestNodesOutside(t *testing.T) {
+	w := newWorld(t, func(c *plan.Config) { c.NodesOutside = true })
+	if w == nil {
+		return
+	}
+	w.checkAll()
+	for _, n := range w.nodes {
+		if rules := n.ip("rule") + n.ip("-6 rule"); strings.Contains(rules, "lookup 80") {
+			t.Errorf("%s has rules that cost each packet time:\n%s", n.name, rules)
+		}
+	}
 }
 
 // TestAlwaysEncapsulated is TestEveryPair with tunnels between all nodes.

@@ -73,7 +73,7 @@ func newWorker(cfg *Config, s *settings.Compiled) *worker {
 		cfg: cfg,
 		compiler: plan.NewCompiler(plan.Config{
 			Node: cfg.Node, Encapsulation: s.Encapsulation, VNI: s.VNI, Port: s.Port, MTU: s.MTU,
-			NonMasquerade: s.NonMasquerade,
+			NodesOutside: s.NodesOutside, NonMasquerade: s.NonMasquerade,
 		}),
 		programmer: programmer.New(programmer.Config{
 			Part:          "network",

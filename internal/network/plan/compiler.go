@@ -21,7 +21,7 @@ type Compiler struct {
 	own    *own // nil if the own Node is missing
 	peers  map[string]*peer
 	local  route.Local
-	// needs6 counts the peers with needs6, and tunneled sums up theirs.
+	// needs6 counts the peers with needs6, and tunneled those with tunneled, by family.
 	needs6   int
 	tunneled [2]int
 

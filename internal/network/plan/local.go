@@ -86,10 +86,11 @@ func (c *Compiler) compileLocal() (l route.Local) {
 	}
 	l.Pods = slices.SortedFunc(slices.Values(c.own.ranges), netip.Prefix.Compare)
 	for _, p := range l.Pods {
-		if c.tunneled[family(p.Addr())] > 0 {
+		if c.tunneled[family(p.Addr())] > 0 && !c.cfg.NodesOutside {
 			l.Rules = append(l.Rules, p)
 		}
 	}
+	l.Asymmetric = c.tunneled[0] > 0
 	l.Unreachable = slices.DeleteFunc(slices.Clone(l.Pods), func(p netip.Prefix) bool {
 		return c.claims.holderOfRange(c.own.node, p) != nil || c.isOnLink(p)
 	})

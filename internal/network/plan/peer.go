@@ -12,7 +12,7 @@ type peer struct {
 	verdicts []Verdict
 	// needs6: a tunnel between both nodes has outer packets of IPv6.
 	needs6 bool
-	// tunneled counts the routes to the node's addresses through the tunnel, by family.
+	// tunneled is 1 for each family in which the node has an address, and its Pods are reached through the tunnel.
 	tunneled [2]int
 }
 
@@ -116,9 +116,11 @@ func (c *Compiler) compileRange(p *peer, r netip.Prefix, addrs []netip.Addr, t t
 	p.Routes = append(p.Routes, through)
 	p.addTunnel(t, via)
 	if addr.IsValid() && p.tunneled[family(addr)] == 0 {
-		p.tunneled[family(addr)]++
-		through.To, through.Table = netip.PrefixFrom(addr, addr.BitLen()), route.Table
-		p.Routes = append(p.Routes, through)
+		p.tunneled[family(addr)] = 1
+		if !c.cfg.NodesOutside {
+			through.To, through.Table = netip.PrefixFrom(addr, addr.BitLen()), route.Table
+			p.Routes = append(p.Routes, through)
+		}
 	}
 }
 

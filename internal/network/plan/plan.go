@@ -37,6 +37,8 @@ type Config struct {
 	// VNI and Port are those of VXLAN.
 	VNI  uint32
 	Port uint16
+	// NodesOutside: Pods reach the addresses of nodes outside of tunnels, also of those behind one.
+	NodesOutside bool
 	// MTU is that of Pods; 0 is the uplink's less what encapsulation takes.
 	MTU int
 	// NonMasquerade are further ranges to which Pods keep their address.

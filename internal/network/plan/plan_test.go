@@ -72,6 +72,13 @@ MAC dst 192.0.2.2 dev portolan-vxlan
 rules 10.244.1.0/24
 `),
 		},
+		"a tunnel, but not to the node itself": {
+			func(c *Config, n *cluster.Node) { c.NodesOutside = true; n.PodCIDRs = n.PodCIDRs[:1] }, far,
+			strings.NewReplacer("MAC", mac.String()).Replace(`10.244.2.0/24 via 198.51.100.2 dev portolan-vxlan onlink src 192.0.2.1
+198.51.100.2 lladdr MAC dev portolan-vxlan
+MAC dst 198.51.100.2 dev portolan-vxlan
+`),
+		},
 		"no range": {func(_ *Config, n *cluster.Node) { n.PodCIDRs = nil }, near, "verdict no podCIDR\n"},
 		"no address": {
 			nil, node2("127.0.0.1", "169.254.1.1", "fe80::1"), "verdict no usable InternalIP\n",

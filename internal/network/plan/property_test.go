@@ -179,7 +179,7 @@ type random struct{ *rand.Rand }
 func (r *random) config() Config {
 	cfg := Config{
 		Node: name(0), VNI: 80, Port: 4789,
-		Encapsulation: []Encapsulation{CrossSubnet, Always, Never}[r.IntN(3)],
+		Encapsulation: []Encapsulation{CrossSubnet, Always, Never}[r.IntN(3)], NodesOutside: r.IntN(4) == 0,
 		// Names lead to one of few MACs.
 		mac: func(node string) route.MAC { return route.MACOf(string('a' + node[5]%5)) },
 	}

@@ -179,11 +179,12 @@ func (r *Router) setSysctls() error {
 	return errors.Join(err4, err6, r.loosenFilters())
 }
 
-// loosenFilters has uplinks take packets of nodes whose answers go through a tunnel: one to the node's own address may
-// be translated to one of a Pod, whose answers to nodes do so. A strict filter would drop it. The greater value of
-// all interfaces and of the interface counts.
+// loosenFilters has uplinks take packets whose answers go through a tunnel, which a strict filter would drop: those of
+// other nodes' Pods to the node, if they come outside of the tunnel, and else those of nodes to its address that are
+// translated to one of a Pod, whose answers to nodes go through the tunnel. The greater value of all interfaces and of
+// the interface counts.
 func (r *Router) loosenFilters() error {
-	if !slices.ContainsFunc(r.want.local.Rules, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
+	if !r.want.local.Asymmetric {
 		return nil
 	}
 	h, err := r.readHost()

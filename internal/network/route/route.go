@@ -83,6 +83,8 @@ type Local struct {
 	Pods []netip.Prefix
 	// Rules are the ranges of own Pods whose packets look for nodes in Table.
 	Rules []netip.Prefix
+	// Asymmetric: packets of IPv4 come by the uplink whose answers go through a tunnel.
+	Asymmetric bool
 	// Unreachable are the ranges of own Pods of which an address that no Pod has is unreachable. Without that, packets
 	// to it follow the default route.
 	Unreachable []netip.Prefix
@@ -100,7 +102,7 @@ func (l *Local) Source(of netip.Addr) netip.Addr {
 
 // Equal reports whether both are the same.
 func (l *Local) Equal(o *Local) bool {
-	return l.MTU == o.MTU && slices.Equal(l.Devices, o.Devices) && slices.Equal(l.Sources, o.Sources) &&
+	return l.MTU == o.MTU && l.Asymmetric == o.Asymmetric && slices.Equal(l.Devices, o.Devices) && slices.Equal(l.Sources, o.Sources) &&
 		slices.Equal(l.Pods, o.Pods) && slices.Equal(l.Rules, o.Rules) && slices.Equal(l.Unreachable, o.Unreachable)
 }
 

@@ -33,6 +33,12 @@ var ownKeys = key.Table{
 	{Path: "network.vxlan.port", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
 		Description: "The UDP port of tunnels."},
 	{
+		Path:    "network.vxlan.nodeAddresses",
+		Restart: []key.Condition{key.Always},
+		Description: "Pods reach the addresses of nodes behind a tunnel through it, too. `false` leaves these packets to " +
+			"the network between nodes, which must let pass Pods' addresses as their source. See network.md.",
+	},
+	{
 		Path:    "network.masquerade",
 		Restart: []key.Condition{key.Always},
 		Description: "Packets of Pods to destinations outside the cluster leave the node with its address. The cluster " +

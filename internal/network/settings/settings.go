@@ -34,6 +34,8 @@ type Network struct {
 type VXLAN struct {
 	VNI  int `yaml:"vni"`
 	Port int `yaml:"port"` // of UDP
+	// NodeAddresses has Pods reach the addresses of nodes behind a tunnel through it.
+	NodeAddresses bool `yaml:"nodeAddresses"`
 }
 
 // CNI is the section of the plugin.
@@ -48,7 +50,7 @@ type CNI struct {
 // Default returns the section of a file that lacks it.
 func Default() Network {
 	return Network{
-		Encapsulation: string(plan.CrossSubnet), VXLAN: VXLAN{VNI: 80, Port: 4789}, Masquerade: true,
+		Encapsulation: string(plan.CrossSubnet), VXLAN: VXLAN{VNI: 80, Port: 4789, NodeAddresses: true}, Masquerade: true,
 		Table:    nft.DefaultName,
 		Announce: announce.Default(),
 		CNI:      CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
@@ -61,6 +63,7 @@ type Compiled struct {
 	MTU           int
 	VNI           uint32
 	Port          uint16
+	NodesOutside  bool
 	Masquerade    bool
 	NonMasquerade []netip.Prefix
 	Table         string
@@ -73,7 +76,7 @@ type Compiled struct {
 func (n *Network) Compile() (Compiled, error) {
 	made := Compiled{
 		Encapsulation: plan.Encapsulation(n.Encapsulation), MTU: n.MTU, VNI: uint32(n.VXLAN.VNI), Port: uint16(n.VXLAN.Port),
-		Masquerade: n.Masquerade, Table: n.Table, CNI: n.CNI,
+		NodesOutside: !n.VXLAN.NodeAddresses, Masquerade: n.Masquerade, Table: n.Table, CNI: n.CNI,
 	}
 	// IPv6 requires that every link carry packets of 1280 octets (RFC 8200, section 5), and IPv4 of 68 (RFC 791).
 	const least = 1280

@@ -67,6 +67,7 @@
 - network.mtu
 - network.vxlan.vni
 - network.vxlan.port
+- network.vxlan.nodeAddresses
 - network.masquerade
 - network.nonMasqueradeCIDRs
 - network.table
@@ -220,6 +221,7 @@
 - network.mtu
 - network.vxlan.vni
 - network.vxlan.port
+- network.vxlan.nodeAddresses
 - network.masquerade
 - network.nonMasqueradeCIDRs
 - network.table

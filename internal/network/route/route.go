@@ -102,8 +102,9 @@ func (l *Local) Source(of netip.Addr) netip.Addr {
 
 // Equal reports whether both are the same.
 func (l *Local) Equal(o *Local) bool {
-	return l.MTU == o.MTU && l.Asymmetric == o.Asymmetric && slices.Equal(l.Devices, o.Devices) && slices.Equal(l.Sources, o.Sources) &&
-		slices.Equal(l.Pods, o.Pods) && slices.Equal(l.Rules, o.Rules) && slices.Equal(l.Unreachable, o.Unreachable)
+	return l.MTU == o.MTU && l.Asymmetric == o.Asymmetric && slices.Equal(l.Devices, o.Devices) &&
+		slices.Equal(l.Sources, o.Sources) && slices.Equal(l.Pods, o.Pods) && slices.Equal(l.Rules, o.Rules) &&
+		slices.Equal(l.Unreachable, o.Unreachable)
 }
 
 // Route is a route to Pods of another node, or to its address.

@@ -197,6 +197,8 @@ type Node struct {
 	InternalIPs []netip.Addr
 	// PodCIDRs are the ranges that its Pods have addresses of.
 	PodCIDRs []netip.Prefix
+	// WireGuardKey is the public key of its end of encrypted tunnels; the zero key is none.
+	WireGuardKey [32]byte
 	// Leaving: it is being deleted, or the cluster autoscaler is about to remove it.
 	Leaving bool
 	// Cordoned: it takes no new Pods (spec.unschedulable), as `kubectl cordon` and `kubectl drain` set it.
@@ -292,5 +294,6 @@ func (n *Node) equal(o *Node) bool {
 	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) &&
 		n.Zone == o.Zone && n.Ready == o.Ready && n.ControlPlane == o.ControlPlane && n.MilliCPU == o.MilliCPU &&
 		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) && n.Leaving == o.Leaving &&
-		n.Cordoned == o.Cordoned && n.Created == o.Created && maps.Equal(n.Labels, o.Labels)
+		n.Cordoned == o.Cordoned && n.Created == o.Created && n.WireGuardKey == o.WireGuardKey &&
+		maps.Equal(n.Labels, o.Labels)
 }

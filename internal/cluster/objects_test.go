@@ -108,6 +108,8 @@ func differs[T any](t *testing.T, zero T, equal func(a, b *T) bool) {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		case reflect.Pointer:
 			v.Set(reflect.New(v.Type().Elem()))
+		case reflect.Array:
+			v.Index(0).SetUint(1)
 		case reflect.Map:
 			v.Set(reflect.ValueOf(map[string]string{"a": "b"}))
 		case reflect.Struct: // Key, whose fields are visible themselves

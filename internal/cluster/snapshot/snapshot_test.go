@@ -48,7 +48,7 @@ func model() *cluster.Store {
 			Finished: true, Deleting: true, Node: "node-1", Spec: &cluster.PodSpec{Hostname: "a", Subdomain: "web", Ports: ports},
 			Unmet: []cluster.Condition{{Type: "Ready", Status: "False"}},
 		})
-		tx.Put(&cluster.Node{Name: "node-1", Addresses: addrs, InternalIPs: addrs, PodCIDRs: ranges, Leaving: true, Cordoned: true})
+		tx.Put(&cluster.Node{Name: "node-1", Addresses: addrs, InternalIPs: addrs, PodCIDRs: ranges, Leaving: true, Cordoned: true, WireGuardKey: [32]byte{1, 31: 2}})
 		tx.Put(&cluster.ServiceCIDR{Name: "kubernetes", CIDRs: ranges})
 		tx.Put(&cluster.Workload{Kind: cluster.KindJob, Key: cluster.Key{Namespace: "shop", Name: "once"}, Replicas: 1})
 		tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: "none"}, Egress: true})

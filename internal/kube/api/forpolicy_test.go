@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/object"
 )
 
 // TestForPolicyReads checks what policies need, and that nothing else is kept.
@@ -42,8 +43,10 @@ func TestForPolicyReads(t *testing.T) {
 	w.api.Put(pod)
 	w.api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: labels}})
 	w.api.Put(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.7"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels, Annotations: map[string]string{
+			object.WireGuardKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE=",
+		}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.7"}}},
 	})
 	for name, port := range map[string]int32{"dns": 53, "web": 80} {
 		s := service(name, "10.0.0.1")
@@ -70,7 +73,9 @@ func TestForPolicyReads(t *testing.T) {
 			}},
 		},
 		&cluster.Namespace{Name: "shop", Labels: labels},
-		&cluster.Node{Name: "node-1", Labels: labels, Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.7")}},
+		&cluster.Node{
+			Name: "node-1", Labels: labels, Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.7")}, WireGuardKey: [32]byte{31: 1},
+		},
 		&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "dns"}, Selector: labels, Targets: []string{"dns"}},
 		&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "web"}},
 	}

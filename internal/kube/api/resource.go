@@ -361,9 +361,9 @@ func trimNodeForProxy(n *cluster.Node) {
 }
 
 func trimNodeForPolicy(n *cluster.Node) {
-	labels, addrs := internLabels(n.Labels), n.Addresses
+	labels, addrs, key := internLabels(n.Labels), n.Addresses, n.WireGuardKey
 	trimNodeForProxy(n)
-	n.Labels, n.Addresses = labels, addrs
+	n.Labels, n.Addresses, n.WireGuardKey = labels, addrs, key
 }
 
 func trimPodForPolicy(p *cluster.Pod) {

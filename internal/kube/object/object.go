@@ -10,6 +10,7 @@
 package object
 
 import (
+	"encoding/base64"
 	"net/netip"
 	"slices"
 
@@ -149,6 +150,9 @@ func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
 	return &cluster.Namespace{Name: n.Name, Labels: n.Labels}, errs
 }
 
+// WireGuardKey is the annotation of a Node with the public key of its end of encrypted tunnels, in base64 as of wg(8).
+const WireGuardKey = "network.portolan.dev/wireguard-public-key"
+
 // Node converts a Node. It keeps only those addresses that are IP addresses, not
 // names.
 func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
@@ -180,12 +184,21 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 			node.PodCIDRs = append(node.PodCIDRs, p)
 		}
 	}
+	node.WireGuardKey = publicKey(n.Annotations[WireGuardKey])
 	node.Labels = n.Labels
 	node.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "ToBeDeletedByClusterAutoscaler" // k8s.io/autoscaler, utils/taints
 	})
 	node.Cordoned = n.Spec.Unschedulable
 	return node, in(checkName(n.Name, validation.IsDNS1123Subdomain), "metadata", "name")
+}
+
+// publicKey decodes a key of Curve25519 (RFC 7748, section 5); the zero key if the text is none.
+func publicKey(text string) (key [32]byte) {
+	if data, err := base64.StdEncoding.DecodeString(text); err == nil && len(data) == len(key) {
+		key = [32]byte(data)
+	}
+	return key
 }
 
 // ServiceCIDR converts a ServiceCIDR.

@@ -183,6 +183,20 @@ func TestNodeForProxies(t *testing.T) {
 		"the time of creation says whose claims are older": {
 			func(n *corev1.Node) { n.CreationTimestamp = metav1.Unix(1700000000, 0) }, cluster.Node{Created: 1700000000},
 		},
+		"the key of encrypted tunnels": {
+			func(n *corev1.Node) {
+				n.Annotations = map[string]string{WireGuardKey: "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="}
+			},
+			cluster.Node{WireGuardKey: [32]byte{
+				1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+			}},
+		},
+		"a key of another length is none": {
+			func(n *corev1.Node) { n.Annotations = map[string]string{WireGuardKey: "AQIDBA=="} }, cluster.Node{},
+		},
+		"a key that is not base64 is none": {
+			func(n *corev1.Node) { n.Annotations = map[string]string{WireGuardKey: "?"} }, cluster.Node{},
+		},
 		"other taints do not have it leave": {
 			func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler"}} }, cluster.Node{},
 		},

@@ -109,7 +109,14 @@ func TestService(t *testing.T) {
 		"not declared": {
 			"",
 			cluster.Service{ClusterIPs: addrs("10.96.0.1"), Ports: []cluster.Port{{Name: "https", Protocol: cluster.TCP, Number: 443}}, Targets: []string{"6443"}, Spec: &cluster.ServiceSpec{Type: cluster.ClusterIP, Labels: map[string]string{"component": "apiserver"}}},
-			[]string{`"labels":{"component":"apiserver"}`, `"clusterIP":"10.96.0.1"`, `{"name":"https","protocol":"TCP","port":443,"targetPort":6443}`},
+			[]string{`!loadBalancerClass`, `!annotations`, `"labels":{"component":"apiserver"}`, `"clusterIP":"10.96.0.1"`, `{"name":"https","protocol":"TCP","port":443,"targetPort":6443}`},
+		},
+		"not declared, of a load balancer": {
+			"",
+			cluster.Service{Spec: &cluster.ServiceSpec{Type: cluster.LoadBalancer, LoadBalancer: &cluster.LoadBalancerSpec{
+				Class: "portolan.dev/lb", IP: "192.0.2.1", Addresses: "192.0.2.2", Pool: "p", SharingKey: "k",
+			}}},
+			[]string{`"loadBalancerClass":"portolan.dev/lb"`, `"loadBalancerIP":"192.0.2.1"`, `"annotations":{"portolan.dev/load-balancer-ips":"192.0.2.2","portolan.dev/pool":"p","portolan.dev/sharing-key":"k"}`},
 		},
 	} {
 		test.model.Key = key("a")

@@ -47,8 +47,27 @@ func undeclaredService(s *cluster.Service) *corev1.Service {
 	}
 	if spec := s.Spec; spec != nil {
 		o.UID, o.Labels, o.Spec.Type = types.UID(spec.UID), spec.Labels, corev1.ServiceType(spec.Type)
+		setLoadBalancer(o, spec.LoadBalancer)
 	}
 	return o
+}
+
+// setLoadBalancer sets what a Service asks of an implementation of load balancers.
+func setLoadBalancer(o *corev1.Service, asked *cluster.LoadBalancerSpec) {
+	if asked == nil {
+		return
+	}
+	if o.Spec.LoadBalancerIP = asked.IP; asked.Class != "" {
+		o.Spec.LoadBalancerClass = &asked.Class
+	}
+	for name, value := range map[string]string{
+		cluster.AnnotationLoadBalancerIPs: asked.Addresses, cluster.AnnotationPool: asked.Pool,
+		cluster.AnnotationSharingKey: asked.SharingKey,
+	} {
+		if value != "" {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, name, value)
+		}
+	}
 }
 
 // setAddresses sets the fields for cluster IPs and IP families. Fields without a value in

@@ -152,6 +152,7 @@ var arrows = []arrow{
 	{"pod/request", "gateway/compile", "what Ingresses and routes are compiled into"},
 	{"pod/request", "gateway/table", "which rules serve a request"},
 	{"pod/app", "gateway/compile", "whose Ingresses and Gateways are served"},
+	{"pod/lint", "network/pool", "which addresses Services may request"},
 	{"pod/lint", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod/lint", "proxy/plan", "which values annotations may have"},
 	{"pod/lint", "proxy/frontend", "which values annotations may have"},

@@ -63,7 +63,12 @@ type PodSpec struct {
 	Ports []Port
 	// Mentions are the names of Services in environment, command and arguments.
 	Mentions []Mention
+	// Refused are the annotations with values for which container runtimes do not start the Pod.
+	Refused []RefusedAnnotation
 }
+
+// RefusedAnnotation is an annotation of a Pod, or of a Pod template, and what is wrong with its value.
+type RefusedAnnotation struct{ Name, Problem string }
 
 // Mention is a name of the form SERVICE.NAMESPACE.svc in a PodSpec, in lower case, without a
 // trailing dot, and the field that has it.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -63,7 +64,7 @@ func TestMentions(t *testing.T) {
 // TestPodSpecMentions checks that the names in all containers are found, with their fields.
 func TestPodSpecMentions(t *testing.T) {
 	t.Parallel()
-	spec := PodSpec(&corev1.PodSpec{
+	spec := PodSpec(&metav1.ObjectMeta{}, &corev1.PodSpec{
 		InitContainers: []corev1.Container{{Command: []string{"wait", "db.data.svc:5432"}}},
 		Containers: []corev1.Container{
 			{Args: []string{"--to=web.shop.svc"}},

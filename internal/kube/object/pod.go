@@ -2,6 +2,7 @@ package object
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -19,7 +20,7 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 		Deleting: p.DeletionTimestamp != nil,
 		Node:     p.Spec.NodeName,
 		UID:      string(p.UID),
-		Spec:     PodSpec(&p.Spec),
+		Spec:     PodSpec(&p.ObjectMeta, &p.Spec),
 	}
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		pod.StaticUID = p.Annotations[annotationConfigHash]
@@ -49,9 +50,9 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 // annotationConfigHash is the UID of a static Pod, which the kubelet makes of its file.
 const annotationConfigHash = "kubernetes.io/config.hash"
 
-// PodSpec converts what matters for DNS in a PodSpec. It rejects nothing: package
-// dnsconfig checks a Pod's DNS settings.
-func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
+// PodSpec converts what matters for DNS in a PodSpec, and the annotations of its Pod or template. It rejects nothing:
+// package dnsconfig checks a Pod's DNS settings.
+func PodSpec(meta *metav1.ObjectMeta, s *corev1.PodSpec) *cluster.PodSpec {
 	spec := &cluster.PodSpec{
 		HostNetwork:       s.HostNetwork,
 		DNSPolicy:         string(s.DNSPolicy),
@@ -60,6 +61,7 @@ func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 		Subdomain:         s.Subdomain,
 		SetHostnameAsFQDN: s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN,
 		NoServiceLinks:    s.EnableServiceLinks != nil && !*s.EnableServiceLinks,
+		Refused:           refusedAnnotations(meta.Annotations),
 	}
 	spec.Mentions = append(
 		containerMentions("initContainers", s.InitContainers), containerMentions("containers", s.Containers)...)

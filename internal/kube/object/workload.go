@@ -73,7 +73,8 @@ func workload(
 	template *corev1.PodTemplateSpec,
 ) (*cluster.Workload, field.ErrorList) {
 	k, errs := key(meta, validation.IsDNS1123Subdomain)
-	w := &cluster.Workload{Kind: kind, Key: k, Replicas: 1, Labels: template.Labels, Spec: *PodSpec(&template.Spec)}
+	spec := PodSpec(&template.ObjectMeta, &template.Spec)
+	w := &cluster.Workload{Kind: kind, Key: k, Replicas: 1, Labels: template.Labels, Spec: *spec}
 	if replicas != nil {
 		w.Replicas = int(*replicas)
 		if *replicas < 0 {

@@ -39,7 +39,7 @@ func TestPodSpec(t *testing.T) {
 		},
 		Ports: []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}, {Name: "dns", Protocol: cluster.UDP, Number: 53}},
 	}
-	if diff := cmp.Diff(want, PodSpec(spec)); diff != "" {
+	if diff := cmp.Diff(want, PodSpec(&metav1.ObjectMeta{}, spec)); diff != "" {
 		t.Errorf("PodSpec (-want +got):\n%s", diff)
 	}
 }

@@ -91,8 +91,24 @@ func familiesOf(s *cluster.Service) (families []cluster.AddressType) {
 	return families
 }
 
-// request sets the addresses that are requested. The annotation precedes spec.loadBalancerIP, which is deprecated.
+// request sets the addresses that are requested.
 func (d *demand) request(asked *cluster.LoadBalancerSpec) {
+	requested, err := ParseRequest(asked)
+	if err != nil {
+		d.problem = err.Error()
+	}
+	for _, addr := range requested {
+		if !slices.Contains(d.families, cluster.FamilyOf(addr)) {
+			d.problem = fmt.Sprintf("the requested address %s is of a family that is not in spec.ipFamilies", addr)
+			continue
+		}
+		d.requested = append(d.requested, addr)
+	}
+}
+
+// ParseRequest returns the addresses that a Service requests, at most one of each family. The annotation
+// (cluster.AnnotationLoadBalancerIPs) precedes spec.loadBalancerIP, which is deprecated.
+func ParseRequest(asked *cluster.LoadBalancerSpec) (requested []netip.Addr, err error) {
 	texts := strings.Split(asked.Addresses, ",")
 	if asked.Addresses == "" {
 		texts = []string{asked.IP}
@@ -105,15 +121,13 @@ func (d *demand) request(asked *cluster.LoadBalancerSpec) {
 		addr := parseAddr(text)
 		switch {
 		case !addr.IsValid():
-			d.problem = fmt.Sprintf("%q is not an IP address", text)
-		case !slices.Contains(d.families, cluster.FamilyOf(addr)):
-			d.problem = fmt.Sprintf("the requested address %s is of a family that is not in spec.ipFamilies", addr)
-		case d.requestOf(cluster.FamilyOf(addr)).IsValid():
-			d.problem = "two addresses of one family are requested: " + asked.Addresses
-		default:
-			d.requested = append(d.requested, addr)
+			return nil, fmt.Errorf("%q is not an IP address", text)
+		case slices.ContainsFunc(requested, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }):
+			return nil, fmt.Errorf("two addresses of one family are requested: %s", asked.Addresses)
 		}
+		requested = append(requested, addr)
 	}
+	return requested, nil
 }
 
 // requestOf returns the address of a family that is requested; the zero Addr if there is none.

@@ -33,6 +33,7 @@ func (c *Linter) CheckSubject(s *dnsconfig.Subject) []Finding {
 	p.sharedHostname()
 	p.mentions()
 	p.reachesDNS()
+	p.bandwidth()
 	return p.found()
 }
 

@@ -3,6 +3,17 @@ package lint
 // podNameRules check the names of Pods, and the names that Pods look up.
 var podNameRules = []Rule{
 	{
+		ID:        PodBandwidthInvalid,
+		Severity:  Error,
+		Admission: true,
+		Title:     "a Pod does not start, because its limit of bandwidth is invalid",
+		Description: "The annotations kubernetes.io/ingress-bandwidth and kubernetes.io/egress-bandwidth are quantities of " +
+			"bits per second from 1k to 1P, such as 10M. The API server takes any value; the container runtime reads it, and " +
+			"does not start a Pod with another one.",
+		Cure:   "set a bandwidth such as 10M, or remove the annotation",
+		Source: "Network Plugins, “Support traffic shaping”",
+	},
+	{
 		ID:        PodHostnameCut,
 		Severity:  Warning,
 		Admission: true,

@@ -162,6 +162,16 @@ var serviceRules = []Rule{
 		Source: "docs/proxy.md, “Which endpoint”",
 	},
 	{
+		ID:        LoadBalancerIPsInvalid,
+		Severity:  Error,
+		Admission: true,
+		Title:     "a Service requests what cannot be its load balancer's addresses",
+		Description: "The annotation portolan.dev/load-balancer-ips has one IP address, or one of each family, separated " +
+			"by a comma. With another value the Service gets no address, also from other pools.",
+		Cure:   "set one address, or one of each family",
+		Source: "docs/controller.md, “Addresses of load balancers”",
+	},
+	{
 		ID:        ExternalNameAddress,
 		Severity:  Error,
 		Admission: true,

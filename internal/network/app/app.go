@@ -124,6 +124,9 @@ func (n *Network) Metrics() prometheus.Collector { return n.metrics }
 // Run keeps the kernel current and answers the CNI plugin until ctx is done, and returns nil. Until the cluster is
 // known the kernel keeps what it has.
 func (n *Network) Run(ctx context.Context) error {
+	if n.cfg.Admission != nil {
+		defer n.cfg.Admission.End()
+	}
 	node, err := n.acquireNode(ctx)
 	if node == nil {
 		return err

@@ -25,6 +25,8 @@ type Admission interface {
 	Release(ctx context.Context, id attach.ID) error
 	Check(ctx context.Context, s attach.Sandbox, addrs []netip.Addr) error
 	Ready() error
+	// End says that nothing more is asked.
+	End()
 }
 
 // links are the ends of Pods' links in the kernel, see package link.

@@ -81,6 +81,7 @@ type Policy struct {
 	plugin   *cni.Server   // nil without a socket, and while another process programs the table
 	registry *cni.Registry // nil if nothing asks, and while another process programs the table
 	owned    chan struct{} // closed when this process programs the table
+	asked    chan struct{} // closed when the network in this process asks nothing more
 
 	installed conflist.Installation
 }
@@ -92,7 +93,7 @@ func New(cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{cfg: cfg, settings: compiled.Policy, dns: compiled.DNS.Zone.DNSService, metrics: newMetrics(),
-		owned: make(chan struct{})}
+		owned: make(chan struct{}), asked: make(chan struct{})}
 	p.worker = newWorker(p)
 	p.gate = fqdn.New(fqdn.Config{
 		Programmer: p.worker,
@@ -198,6 +199,9 @@ func (p *Policy) Run(ctx context.Context) error {
 		close(p.owned)
 		if p.plugin == nil {
 			<-running.Done()
+			if p.cfg.Linked {
+				<-p.asked
+			}
 			return nil
 		}
 		return p.plugin.Run(running)

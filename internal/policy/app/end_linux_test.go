@@ -18,6 +18,52 @@ import (
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
+// TestEndServesNetwork: a network in this process has sandboxes admitted and released while the agent ends, until it
+// says that it is done.
+func TestEndServesNetwork(t *testing.T) {
+	t.Parallel()
+	if !namespacetest.OnNode(t) {
+		return
+	}
+	settings := config.Default()
+	settings.Policy.CNI.Socket, settings.Policy.CNI.Install = filepath.Join(t.TempDir(), "s"), false
+	p, err := New(Config{
+		Settings: settings, Store: cluster.NewStore(), Node: "n1", Loaded: func() {}, Linked: true,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Bind(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	web := attachment("web-0", "u1", "10.244.1.7")
+	web.Network = "pods"
+	p.cfg.Store.Update(func(tx *cluster.Tx) {
+		tx.Put(&cluster.Node{Name: "n1"})
+		tx.Put(webPod("u1"))
+		tx.SetFreshness(cluster.Live, p.Needs()...)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	<-p.worker.loaded
+	cancel()
+	bounded, stop := context.WithTimeout(t.Context(), await.Answer)
+	defer stop()
+	if err := p.Admission().Admit(bounded, web.Sandbox, web.Addresses, attach.Device{Name: "ptl0", Index: 7}); err != nil {
+		t.Errorf("Admit: %v", err)
+	}
+	if err := p.Admission().Release(bounded, web.ID); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	p.Admission().End()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 // TestEndAnswersPlugin verifies that an ADD that waits for its Pod gets one clear error when the agent ends, and
 // that its attachment is released from the kernel before.
 func TestEndAnswersPlugin(t *testing.T) {

@@ -46,6 +46,10 @@ func (a *Admission) Check(ctx context.Context, s attach.Sandbox, addrs []netip.A
 	return registry.Check(ctx, cni.Attachment{Sandbox: s, Addresses: addrs})
 }
 
+// End says that nothing more is asked. Until then the Policy that is to end works on, so that sandboxes in progress are
+// admitted. It is called once.
+func (a *Admission) End() { close(a.policy.asked) }
+
 // Ready returns why sandboxes cannot be admitted now, or nil.
 func (a *Admission) Ready() error { return a.policy.worker.programmer.Err() }
 

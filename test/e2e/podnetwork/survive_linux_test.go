@@ -1,6 +1,7 @@
 package podnetwork
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -21,12 +22,23 @@ import (
 // TestKilled: the agent is killed while 100 Pods start and 100 end, and started again; the runtime repeats what failed.
 // All Pods that started have their network, no two have the same address, and nothing is left when they have ended.
 func TestKilled(t *testing.T) {
-	n := newNode(t, nodes)
-	if n == nil {
-		return
+	if n := newNode(t, nodes); n != nil {
+		n.testKilled()
 	}
+}
+
+// TestKilledWithPolicies is TestKilled with policies in the same agent, which hold for all Pods that started.
+func TestKilledWithPolicies(t *testing.T) {
+	if n := newPolicedNode(t, nodes+policies); n != nil {
+		n.testKilled()
+	}
+}
+
+func (n *node) testKilled() {
+	n.Helper()
 	agent := n.start()
 	list := n.usable()
+	n.startClient(list)
 	before := n.state()
 	const count = 100
 	all := n.newPods(2 * count)
@@ -36,7 +48,7 @@ func TestKilled(t *testing.T) {
 			_, err := n.add(list, p)
 			return err
 		}); len(errs) > 0 {
-			t.Fatal(errs[0])
+			n.Fatal(errs[0])
 		}
 		var done atomic.Int32
 		var killed sync.Once
@@ -62,19 +74,19 @@ func TestKilled(t *testing.T) {
 			return err
 		})
 		n.usable()
-		t.Logf("round %d: killed after %d of %d calls; %d failed", round, after, len(all), len(failed))
+		n.Logf("round %d: killed after %d of %d calls; %d failed", round, after, len(all), len(failed))
 		_, errs := each(ending, func(p pod) error { return n.del(list, p) }) // DEL is repeated, as runtimes do
 		for _, err := range errs {
-			t.Error(err)
+			n.Error(err)
 		}
 		for _, p := range failed {
 			if !ids[p.name] {
-				must(t, n.del(list, p))
+				must(n, n.del(list, p))
 			}
 		}
 		n.wantDistinct(starting)
 		if _, errs := each(starting, func(p pod) error { return n.del(list, p) }); len(errs) > 0 {
-			t.Fatal(errs[0])
+			n.Fatal(errs[0])
 		}
 		n.wantState(before)
 	}
@@ -108,7 +120,7 @@ func (n *node) wantDistinct(pods []pod) {
 			}
 			owners[addr] = p.name
 		}
-		return p.reaches(addrs)
+		return n.serves(p, addrs)
 	})
 	for _, err := range errs {
 		n.Error(err)
@@ -178,19 +190,30 @@ ip route flush proto 80; ip -6 route flush proto 80; nft flush ruleset`).Combine
 
 // TestTwoAgents: an agent starts before the one that it replaces ends. All Pods start, and keep their network.
 func TestTwoAgents(t *testing.T) {
-	n := newNode(t, nodes)
-	if n == nil {
-		return
+	if n := newNode(t, nodes); n != nil {
+		n.testTwoAgents()
 	}
+}
+
+// TestTwoAgentsWithPolicies is TestTwoAgents with policies in the same agent.
+func TestTwoAgentsWithPolicies(t *testing.T) {
+	if n := newPolicedNode(t, nodes+policies); n != nil {
+		n.testTwoAgents()
+	}
+}
+
+func (n *node) testTwoAgents() {
+	n.Helper()
 	agent := n.start()
 	list := n.usable()
+	n.startClient(list)
 	before := n.state()
 	old := n.newPod(999)
 	addrs, err := n.add(list, old)
-	must(t, err)
+	must(n, err)
 	for round := range 4 {
 		next := n.start()
-		await.NoError(t, func() error {
+		await.NoError(n, func() error {
 			text, err := os.ReadFile(n.path("agent.log"))
 			if got := strings.Count(string(text), "another process makes the network of this node"); err == nil && got <= round {
 				err = fmt.Errorf("%d agents wait, want %d", got, round+1)
@@ -200,24 +223,24 @@ func TestTwoAgents(t *testing.T) {
 		var done atomic.Int32
 		var replaced sync.Once
 		_, errs := each(n.newPods(100), func(p pod) error {
-			_, err := n.add(list, p)
+			addrs, err := n.add(list, p)
 			if done.Add(1) == 20 {
 				replaced.Do(func() { agent.Signal(syscall.SIGTERM) })
 			}
 			if err != nil {
 				return err
 			}
-			return n.del(list, p)
+			return errors.Join(n.serves(p, addrs), n.del(list, p))
 		})
 		for _, err := range errs {
-			t.Error(err)
+			n.Error(err)
 		}
-		must(t, old.reaches(addrs))
+		must(n, n.serves(old, addrs))
 		agent.Stop(await.Answer)
 		agent = next
 	}
 	n.usable()
-	must(t, n.del(list, old))
+	must(n, n.del(list, old))
 	n.wantState(before)
 }
 

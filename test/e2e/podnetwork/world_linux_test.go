@@ -84,6 +84,8 @@ type node struct {
 	*testing.T
 	dir      string
 	portolan string
+	parts    string // of the agent
+	client   pod    // with policies
 	cni      *libcni.CNIConfig
 }
 
@@ -99,15 +101,12 @@ func newNode(t *testing.T, objects string) *node {
 	dir, err := os.MkdirTemp("", "node") //nolint:usetesting // the name of a test would make that of the socket too long
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	n := &node{T: t, dir: dir}
+	n := &node{T: t, dir: dir, parts: "network"}
 	n.portolan, err = program.Build(t.Context(), released)
 	must(t, err)
 	must(t, os.Mkdir(n.path("manifests"), 0o755))
 	must(t, os.WriteFile(n.path("manifests/nodes.yaml"), []byte(objects), 0o600))
-	must(t, os.WriteFile(n.path("node.yaml"), fmt.Appendf(nil,
-		"manifests: %s\nadmin: {listen: ''}\nproxy: {nodeName: n1}\nnetwork: {cni: {socket: %s, binDir: %s, confDir: %s}}\n",
-		n.path("manifests"), n.path("cni.sock"), n.path("bin"), n.path("net.d"),
-	), 0o600))
+	n.configure("manifests: " + n.path("manifests"))
 	must(t, namespace.IP("link add uplink type veth peer name switch", "link set switch up", "link set uplink up"))
 	n.addAddresses()
 	// The library makes this itself, but not for concurrent calls.
@@ -119,6 +118,16 @@ func newNode(t *testing.T, objects string) *node {
 		}
 	})
 	return n
+}
+
+// configure writes the agent's configuration, with sections that say where the cluster is.
+func (n *node) configure(sections string) {
+	n.Helper()
+	must(n, os.WriteFile(n.path("node.yaml"), fmt.Appendf(nil,
+		"admin: {listen: ''}\nproxy: {nodeName: n1}\npolicy: {cni: {socket: %[1]s}}\n"+
+			"network: {cni: {socket: %[1]s, binDir: %[2]s, confDir: %[3]s}}\n%[4]s\n",
+		n.path("cni.sock"), n.path("bin"), n.path("net.d"), sections,
+	), 0o600))
 }
 
 // addAddresses gives the uplink the node's addresses, and the node its route to others.
@@ -134,7 +143,7 @@ func (n *node) addAddresses() {
 func (n *node) start() *process.Process {
 	n.Helper()
 	p := &process.Process{
-		Path: n.portolan, Log: n.path("agent.log"), Args: []string{"node", "--parts", "network", "--config", n.path("node.yaml")},
+		Path: n.portolan, Log: n.path("agent.log"), Args: []string{"node", "--parts", n.parts, "--config", n.path("node.yaml")},
 	}
 	must(n, p.Start())
 	n.Cleanup(func() { p.Stop(0) })
@@ -239,15 +248,25 @@ func (p pod) reaches(addrs []netip.Addr) error {
 
 // answers returns an error unless the Pod answers at an address with it.
 func (p pod) answers(addr netip.Addr) error {
-	var l net.Listener
-	if err := p.ns.Do(func() (err error) {
-		l, err = net.Listen("tcp", net.JoinHostPort(addr.String(), "80"))
-		return err
-	}); err != nil {
+	l, err := p.listen(addr)
+	if err != nil {
 		return err
 	}
 	defer l.Close()
-	conn, err := net.DialTimeout("tcp", l.Addr().String(), 2*time.Second)
+	return connect(l.Addr(), await.Answer)
+}
+
+// listen has a Pod listen at an address of its own.
+func (p pod) listen(addr netip.Addr) (l net.Listener, err error) {
+	err = p.ns.Do(func() error {
+		l, err = net.Listen("tcp", net.JoinHostPort(addr.String(), "80"))
+		return err
+	})
+	return l, err
+}
+
+func connect(to net.Addr, within time.Duration) error {
+	conn, err := net.DialTimeout("tcp", to.String(), within)
 	if err != nil {
 		return err
 	}
@@ -278,6 +297,9 @@ func each(pods []pod, do func(pod) error) (failed []pod, errs []error) {
 // index matches the number of a device, which is another one when it is made again.
 var index = regexp.MustCompile(`^\d+: `)
 
+// counter matches what nft(8) prints of a counter.
+var counter = regexp.MustCompile(`counter packets \d+ bytes \d+`)
+
 // state is what the kernel and the disk have of Pods, in lines.
 func (n *node) state() string {
 	n.Helper()
@@ -292,7 +314,7 @@ func (n *node) state() string {
 			n.Fatalf("%q: %v\n%s", command, err, out)
 		}
 		for line := range strings.Lines(string(out)) {
-			line = strings.TrimSpace(index.ReplaceAllString(line, ""))
+			line = counter.ReplaceAllString(strings.TrimSpace(index.ReplaceAllString(line, "")), "counter")
 			// Routes to groups and link-local addresses come with links, after a while.
 			if !strings.Contains(line, "ff00::/8") && !strings.Contains(line, "fe80:") {
 				lines = append(lines, strings.Join(command, " ")+": "+line)

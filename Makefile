@@ -40,7 +40,7 @@ conformance-gateway: ## the conformance tests of the Gateway API, about 3 minute
 	cd test/conformance && go test -count=1 -timeout 1h . -record $(CONFORMANCEFLAGS)
 	cd test/conformance && go test -count=1 -timeout 1h . -record -channel experimental $(CONFORMANCEFLAGS)
 
-conformance-network: ## Kubernetes' conformance tests of the network on one that the agent makes, about 5 minutes, as root; docs/network-e2e.md
+conformance-network: ## Kubernetes' conformance tests of the network on one that the manifests make, about 25 minutes, as root; docs/network-e2e.md
 	cd test/upstream && go run ./cmd/conformance -area network $(CONFORMANCEFLAGS)
 
 conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, about 10 minutes, as root; docs/policy-e2e.md

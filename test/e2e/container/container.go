@@ -81,6 +81,8 @@ type Config struct {
 type Mount struct {
 	Source, Target string
 	Writable       bool // it can be written, too
+	// Propagated has what is mounted below the source later appear, too: mountPropagation HostToContainer.
+	Propagated bool
 }
 
 // capabilities are the numbers of the supported capabilities.
@@ -199,10 +201,14 @@ func (s Surroundings) Enter() error {
 			return err
 		}
 	}
-	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
+	// What is mounted here stays here. What is mounted outside comes in until it is private.
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_SLAVE); err != nil {
 		return err
 	}
 	if err := mount(s.Root, s.Root, "", unix.MS_BIND); err != nil {
+		return err
+	}
+	if err := mount("", s.Root, "", unix.MS_PRIVATE); err != nil {
 		return err
 	}
 	proc := filepath.Join(s.Root, "proc")
@@ -218,10 +224,7 @@ func (s Surroundings) Enter() error {
 	}
 	for _, m := range s.Mounts {
 		target := filepath.Join(s.Root, m.Target)
-		if err := makeMountPoint(m.Source, target); err != nil {
-			return err
-		}
-		if err := mount(m.Source, target, "", unix.MS_BIND); err != nil {
+		if err := m.bind(target); err != nil {
 			return err
 		}
 		if !m.Writable {
@@ -245,6 +248,20 @@ func (s Surroundings) Enter() error {
 		return os.NewSyscallError("umount", err)
 	}
 	return os.Chdir("/")
+}
+
+// bind mounts the source at a target.
+func (m Mount) bind(target string) error {
+	if err := makeMountPoint(m.Source, target); err != nil {
+		return err
+	}
+	if m.Propagated {
+		return mount(m.Source, target, "", unix.MS_BIND|unix.MS_REC) // with what is mounted already
+	}
+	if err := mount(m.Source, target, "", unix.MS_BIND); err != nil {
+		return err
+	}
+	return mount("", target, "", unix.MS_PRIVATE)
 }
 
 func mount(source, target, kind string, flags uintptr) error {

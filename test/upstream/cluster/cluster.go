@@ -48,7 +48,8 @@ const (
 	Portolan  Proxy = "portolan"
 	// PortolanPolicies is Portolan's with policies in the same agent. Its CNI plugin is called for each Pod.
 	PortolanPolicies Proxy = "portolan-policies"
-	// PortolanNetwork is Portolan's with policies and the Pods' network in the same agent. Its CNI plugin is the only one.
+	// PortolanNetwork is the whole network of the cluster by Portolan's manifests: names, Services, Pods, policies, and
+	// addresses of load balancers. It begins with nodes that are not ready.
 	PortolanNetwork Proxy = "portolan-network"
 )
 
@@ -108,15 +109,25 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if err := c.startScheduler(); err != nil {
 		return err
 	}
+	if c.config.Proxy == PortolanNetwork {
+		return c.startNetwork(ctx)
+	}
 	if err := c.startDNS(ctx); err != nil {
 		return err
 	}
+	if err := c.startNodes(ctx); err != nil {
+		return err
+	}
+	return c.awaitNodes(ctx)
+}
+
+func (c *Cluster) startNodes(ctx context.Context) error {
 	for i := range c.config.Nodes {
 		if err := c.startNode(ctx, i+1); err != nil {
 			return err
 		}
 	}
-	return c.awaitNodes(ctx)
+	return nil
 }
 
 // makeNetwork makes the bridge, with an address of this machine.
@@ -218,29 +229,30 @@ func (c *Cluster) startNode(ctx context.Context, number int) error {
 	addresses := []netip.Addr{
 		netip.AddrFrom4([4]byte{10, 0, 0, byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd00:10::%x", number)),
 	}
-	podCIDRs := []netip.Prefix{
-		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(number), 0}), 24),
-		netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%x::/64", number)),
-	}
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelTopologyRegion: "region-1",
 		corev1.LabelTopologyZone: "zone-" + strconv.Itoa((number-1)%zones+1),
 	}}}
-	var routes []string
 	config := node.Config{
-		Name: name, Dir: filepath.Join(c.dir, name), Kubeconfig: c.Kubeconfig(), Gateways: hostAddresses, PodCIDRs: podCIDRs,
+		Name: name, Dir: filepath.Join(c.dir, name), Kubeconfig: c.Kubeconfig(), Gateways: hostAddresses,
 		ClusterDNS: dnsAddress, Images: c.config.Programs.Images, Kubelet: c.config.Programs.Kubelet,
 	}
-	for i, cidr := range podCIDRs {
-		object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
-		routes = append(routes, "route add "+cidr.String()+" via "+addresses[i].String()+" dev "+bridge)
-		config.Addresses = append(config.Addresses, prefix(addresses[i]))
+	for _, addr := range addresses {
+		config.Addresses = append(config.Addresses, prefix(addr))
 	}
-	object.Spec.PodCIDR = object.Spec.PodCIDRs[0]
+	if c.config.Proxy == PortolanNetwork {
+		config.ClusterDNS = agentAddress
+	} else {
+		config.PodCIDRs = podCIDRs(number)
+		setPodCIDRs(object, config.PodCIDRs)
+		if err := addRoutes(config.PodCIDRs, addresses); err != nil {
+			return err
+		}
+	}
 	if _, err := c.Client().CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if err := errors.Join(namespace.IP(routes...), os.Mkdir(config.Dir, 0o755), c.addProxy(&config)); err != nil {
+	if err := errors.Join(os.Mkdir(config.Dir, 0o755), c.addProxy(&config)); err != nil {
 		return err
 	}
 	n, err := node.Start(config, bridge)
@@ -248,6 +260,30 @@ func (c *Cluster) startNode(ctx context.Context, number int) error {
 		c.nodes = append(c.nodes, n)
 	}
 	return err
+}
+
+// podCIDRs are the ranges of a node whose Pods have their network from the runtime.
+func podCIDRs(number int) []netip.Prefix {
+	return []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(number), 0}), 24),
+		netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%x::/64", number)),
+	}
+}
+
+func setPodCIDRs(n *corev1.Node, cidrs []netip.Prefix) {
+	for _, cidr := range cidrs {
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, cidr.String())
+	}
+	n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+}
+
+// addRoutes has this machine reach Pods of a node, as the control plane does.
+func addRoutes(cidrs []netip.Prefix, addresses []netip.Addr) error {
+	var routes []string
+	for i, cidr := range cidrs {
+		routes = append(routes, "route add "+cidr.String()+" via "+addresses[i].String()+" dev "+bridge)
+	}
+	return namespace.IP(routes...)
 }
 
 // admin is the address of the pages of a node's service proxy, which is kube-proxy's.
@@ -271,19 +307,7 @@ func (c *Cluster) addProxy(n *node.Config) error {
 			"proxy: {detectLocal: {clusterCIDRs: ['%s']}}\npolicy: {cni: {socket: %s}}\nadmin: {listen: '%s'}\n",
 			strings.ReplaceAll(ClusterCIDRs, ",", "', '"), socket, admin,
 		), 0o600)
-	case PortolanNetwork:
-		file := filepath.Join(n.Dir, "agent.yaml")
-		n.CNI = &cri.CNI{
-			ConfDir: filepath.Join(n.Dir, "net.d"), BinDir: filepath.Join(n.Dir, "bin"), CacheDir: filepath.Join(n.Dir, "cache"),
-		}
-		n.Proxy = []string{
-			portolan, "node", "--parts", "proxy,policy,network", "--kubeconfig", c.Kubeconfig(), "--config", file,
-		}
-		return os.WriteFile(file, fmt.Appendf(nil,
-			"proxy: {detectLocal: {clusterCIDRs: ['%s']}}\nadmin: {listen: '%s'}\n"+
-				"network: {cni: {socket: %s, confDir: %s, binDir: %s}}\n",
-			strings.ReplaceAll(ClusterCIDRs, ",", "', '"), admin, filepath.Join(n.Dir, "cni.sock"), n.CNI.ConfDir, n.CNI.BinDir,
-		), 0o600)
+	case PortolanNetwork: // a Pod
 	default:
 		n.Proxy = []string{
 			c.config.Programs.KubeProxy, "--proxy-mode=nftables", "--kubeconfig=" + c.Kubeconfig(),

@@ -1,11 +1,20 @@
 package cluster_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/upstream/cluster"
 	"portolan.dev/portolan/test/upstream/cluster/clustertest"
 	"portolan.dev/portolan/test/upstream/rolling"
@@ -26,10 +35,65 @@ func TestCluster(t *testing.T) {
 	t.Run("rolling update", func(t *testing.T) { testRollingUpdate(t, c.Client()) })
 }
 
-// TestNetwork is TestCluster with Portolan's network of Pods.
+// TestNetwork is TestCluster with the whole network of the cluster by Portolan's manifests.
 func TestNetwork(t *testing.T) {
-	_, s := start(t, cluster.PortolanNetwork)
-	testSpecs(t, s, "Granular Checks: Pods should function for node-pod communication: udp|HostPort validates")
+	c, s := start(t, cluster.PortolanNetwork)
+	t.Run("specs", func(t *testing.T) {
+		testSpecs(t, s, "Granular Checks: Pods should function for node-pod communication: udp|HostPort validates")
+	})
+	t.Run("load balancer", func(t *testing.T) { testLoadBalancer(t, c.Client()) })
+}
+
+// testLoadBalancer connects to a Service of type LoadBalancer from outside of the cluster, at both of its addresses.
+func testLoadBalancer(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	const name = "web"
+	labels := map[string]string{"app": name}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: name, Image: "agnhost", Args: []string{"netexec", "--http-port=80"}}},
+	}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, Selector: labels, Ports: []corev1.ServicePort{{Port: 80}},
+		IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack),
+	}}
+	if _, err := client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	services := client.CoreV1().Services(metav1.NamespaceDefault)
+	if _, err := services.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await.NoError(t, func() error {
+		s, err := services.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		ingress := s.Status.LoadBalancer.Ingress
+		if len(ingress) != 2 {
+			return fmt.Errorf("the addresses are %v, want one of each family", ingress)
+		}
+		return errors.Join(getHostname(t.Context(), ingress[0].IP, name), getHostname(t.Context(), ingress[1].IP, name))
+	})
+}
+
+// getHostname returns an error unless an HTTP server at an address says that it is on this host.
+func getHostname(ctx context.Context, addr, want string) error {
+	ctx, cancel := context.WithTimeout(ctx, await.Answer)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(addr, "80")+"/hostname", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && string(text) != want {
+		err = fmt.Errorf("%s answers %q, want %q", addr, text, want)
+	}
+	return err
 }
 
 // start starts a cluster with two nodes.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/pinned"
@@ -86,6 +87,8 @@ func prepare(ctx context.Context, log *slog.Logger) (*Programs, error) {
 	if p.Portolan, err = program.Build(ctx, program.Options{}); err != nil {
 		return nil, err
 	}
+	agent := "/" + filepath.Base(p.Portolan)
+	p.Images[portolanImage] = image.Image{Name: portolanImage, Entrypoint: []string{agent}, Program: p.Portolan}
 	const e2e, traffic = "e2e", "traffic"
 	p.E2E = built.Path(e2e)
 	p.Images[traffic] = image.Image{

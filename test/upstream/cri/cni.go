@@ -4,14 +4,18 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"portolan.dev/portolan/test/namespace"
@@ -22,6 +26,8 @@ import (
 type CNI struct {
 	ConfDir, BinDir string
 	CacheDir        string // of the library
+	// Namespaces is where the network namespaces of sandboxes are mounted, for agents in containers.
+	Namespaces string
 }
 
 // load returns the network, or an error while there is none.
@@ -101,7 +107,7 @@ func (b *sandbox) runtimeConf() *libcni.RuntimeConf {
 		})
 	}
 	return &libcni.RuntimeConf{
-		ContainerID: b.id, NetNS: b.network.Path(), IfName: "eth0",
+		ContainerID: b.id, NetNS: b.network.mounted, IfName: "eth0",
 		Args: [][2]string{
 			{"IgnoreUnknown", "1"},
 			{"K8S_POD_NAMESPACE", pod.GetNamespace()},
@@ -118,7 +124,24 @@ func (s *Server) makeNamespace(b *sandbox) (err error) {
 	if b.network.Network, err = namespace.New(); err != nil {
 		return err
 	}
+	file := filepath.Join(s.config.CNI.Namespaces, b.id)
+	if err := os.WriteFile(file, nil, 0o444); err != nil {
+		return err
+	}
+	if err := unix.Mount(b.network.Path(), file, "", unix.MS_BIND, ""); err != nil {
+		return errors.Join(&fs.PathError{Op: "mount", Path: file, Err: err}, os.Remove(file))
+	}
+	b.network.mounted = file
 	return b.network.Do(b.setSysctls)
+}
+
+// unmount undoes the mount of the namespace.
+func (n *network) unmount() error {
+	if n.mounted == "" {
+		return nil
+	}
+	// The kernel removes it where others still have it.
+	return errors.Join(os.NewSyscallError("umount", unix.Unmount(n.mounted, unix.MNT_DETACH)), os.Remove(n.mounted))
 }
 
 // connect makes what of a sandbox's network the runtime does not make itself. It may wait.

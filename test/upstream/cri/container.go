@@ -119,8 +119,12 @@ func (c *container) mounts() ([]root.Mount, error) {
 	for _, device := range []string{"null", "zero", "full", "random", "urandom"} {
 		all = append(all, root.Mount{Source: "/dev/" + device, Target: "/dev/" + device, Writable: true})
 	}
+	files := c.image.Files
 	if c.image.Program != "" {
-		all = append(all, root.Mount{Source: c.image.Program, Target: "/" + filepath.Base(c.image.Program)})
+		files = append(slices.Clone(files), c.image.Program)
+	}
+	for _, file := range files {
+		all = append(all, root.Mount{Source: file, Target: "/" + filepath.Base(file)})
 	}
 	for _, m := range c.config.GetMounts() {
 		if err := os.MkdirAll(filepath.Dir(m.GetHostPath()), 0o755); err != nil {
@@ -133,6 +137,7 @@ func (c *container) mounts() ([]root.Mount, error) {
 		}
 		all = append(all, root.Mount{
 			Source: m.GetHostPath(), Target: m.GetContainerPath(), Writable: !m.GetReadonly(),
+			Propagated: m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
 		})
 	}
 	return all, nil

@@ -3,7 +3,7 @@
 // registry of images is at hand.
 //
 //	kubelet ── gRPC ──► Server ─┬─► sandbox: a network namespace with a link to the node's
-//	                            ├─► chained CNI plugin: ADD, DEL
+//	                            ├─► CNI plugins: ADD, DEL, STATUS
 //	                            ├─► container: a process with namespaces and a root of its own
 //	                            └─► streaming server: exec, port forwarding
 //

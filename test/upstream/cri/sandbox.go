@@ -31,6 +31,7 @@ type sandbox struct {
 type network struct {
 	*namespace.Network
 	link      string // on the node
+	mounted   string // where the namespace is mounted, if it is
 	addresses []netip.Addr
 }
 
@@ -194,7 +195,7 @@ func (s *Server) stopSandbox(b *sandbox) error {
 	}
 	var err error
 	if n.Network != nil {
-		err = errors.Join(s.disconnect(b), n.Close())
+		err = errors.Join(s.disconnect(b), n.unmount(), n.Close())
 	}
 	b.network = nil
 	if s.config.CNI == nil {

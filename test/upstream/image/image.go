@@ -3,9 +3,13 @@
 package image
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"portolan.dev/portolan/test/e2e/pinned"
@@ -16,8 +20,9 @@ type Image struct {
 	Name       string   // without registry and tag
 	Entrypoint []string // what the command of a container replaces
 	Arguments  []string // what its arguments replace
-	// Program is a file of this machine that the image has in its root directory.
+	// Program is a file of this machine that the image has in its root directory, and so are Files.
 	Program string
+	Files   []string
 }
 
 // Store is the images that there are, by their names.
@@ -42,9 +47,17 @@ func Prepare(ctx context.Context, log *slog.Logger) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	sources, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	certificate := filepath.Join(string(bytes.TrimSpace(sources)), "test/images/agnhost/porter/localhost")
 	store := Store{}
 	for _, i := range []Image{
-		{Name: agnhost, Entrypoint: []string{"/agnhost"}, Arguments: []string{"pause"}, Program: programs.Path(agnhost)},
+		{
+			Name: agnhost, Entrypoint: []string{"/agnhost"}, Arguments: []string{"pause"}, Program: programs.Path(agnhost),
+			Files: []string{certificate + ".crt", certificate + ".key"},
+		},
 		{Name: "pause", Entrypoint: []string{"/agnhost", "pause"}, Program: programs.Path(agnhost)},
 		{Name: issue74839, Entrypoint: []string{"/" + issue74839}, Program: programs.Path(issue74839)},
 		{Name: "busybox", Arguments: []string{"sh"}},

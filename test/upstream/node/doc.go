@@ -1,5 +1,5 @@
 // Package node runs a node of a cluster in a network namespace of its own: a real kubelet with
-// the container runtime of package cri, and a service proxy.
+// the container runtime of package cri, and a service proxy unless a Pod is.
 //
 //	bridge of the cluster ── veth ── eth0: the node's addresses
 //	                                 kubelet, proxy, Pods with "hostNetwork: true"

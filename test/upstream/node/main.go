@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,6 +63,13 @@ func run(input io.Reader) error {
 // directories are those of this machine in whose place the node has its own.
 var directories = []string{"/var/lib/kubelet", "/var/log/pods", "/var/log/containers"}
 
+// The directories of the network of Pods that plugins make, where installers have them.
+const (
+	confDir, binDir = "/etc/cni/net.d", "/opt/cni/bin"
+	agentDir        = "/run/portolan"
+	namespaces      = "/var/run/netns" // as containerd and CRI-O have it
+)
+
 // settings of the kernel that a kubelet changes for the whole machine, and to what. The node has
 // files in their place.
 var settings = map[string]string{
@@ -74,13 +82,13 @@ func (c *Config) makeFiles() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return os.NewSyscallError("mount", err)
 	}
-	for _, dir := range directories {
-		own := filepath.Join(c.Dir, filepath.Base(dir))
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Mkdir(own, 0o755)); err != nil {
+	all := directories
+	if c.hasPlugins() {
+		all = slices.Concat(directories, []string{confDir, binDir, agentDir, namespaces})
+	}
+	for _, dir := range all {
+		if err := c.makeDirectory(dir); err != nil {
 			return err
-		}
-		if err := unix.Mount(own, dir, "", unix.MS_BIND, ""); err != nil {
-			return &os.PathError{Op: "mount", Path: dir, Err: err}
 		}
 	}
 	for name, value := range settings {
@@ -93,6 +101,21 @@ func (c *Config) makeFiles() error {
 		}
 	}
 	return os.NewSyscallError("sethostname", unix.Sethostname([]byte(c.Name)))
+}
+
+// makeDirectory gives the node a directory of its own in place of the machine's. Containers see what is mounted there.
+func (c *Config) makeDirectory(dir string) error {
+	own := filepath.Join(c.Dir, filepath.Base(dir))
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Mkdir(own, 0o755)); err != nil {
+		return err
+	}
+	if err := unix.Mount(own, dir, "", unix.MS_BIND, ""); err != nil {
+		return &os.PathError{Op: "mount", Path: dir, Err: err}
+	}
+	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+		return &os.PathError{Op: "mount", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // makeNetwork configures the node's end of its link. The node forwards, and its addresses are
@@ -132,7 +155,7 @@ func (c *Config) runPrograms(ctx context.Context) error {
 	}
 	runtime, err := cri.New(cri.Config{
 		Socket: socket, Streams: netip.MustParseAddrPort("127.0.0.1:10350"), Dir: containers, Images: c.Images,
-		PodCIDRs: c.PodCIDRs, Plugin: c.Plugin, CNI: c.CNI,
+		PodCIDRs: c.PodCIDRs, Plugin: c.Plugin, CNI: c.cni(),
 	})
 	if err != nil {
 		return err
@@ -145,14 +168,19 @@ func (c *Config) runPrograms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	proxy, err := c.startProxy()
-	if err != nil {
-		return err
+	programs := []*process.Process{kubelet}
+	if len(c.Proxy) > 0 {
+		proxy, err := c.startProxy()
+		if err != nil {
+			return err
+		}
+		programs = append(programs, proxy)
 	}
-	err = c.wait(ctx, served, kubelet, proxy)
+	err = c.wait(ctx, served, programs...)
 	const grace = 2 * time.Second
-	kubelet.Stop(grace)
-	proxy.Stop(grace)
+	for _, p := range programs {
+		p.Stop(grace)
+	}
 	end()
 	return errors.Join(err, <-served)
 }
@@ -183,6 +211,16 @@ func (c *Config) wait(ctx context.Context, served chan error, programs ...*proce
 	}
 }
 
+// cni is the network of plugins, or nil.
+func (c *Config) cni() *cri.CNI {
+	if !c.hasPlugins() {
+		return nil
+	}
+	return &cri.CNI{
+		ConfDir: confDir, BinDir: binDir, CacheDir: filepath.Join(c.Dir, "cni-cache"), Namespaces: namespaces,
+	}
+}
+
 func (c *Config) startProxy() (*process.Process, error) {
 	p := &process.Process{Path: c.Proxy[0], Args: c.Proxy[1:], Log: filepath.Join(c.Dir, "proxy.log")}
 	return p, p.Start()
@@ -191,6 +229,9 @@ func (c *Config) startProxy() (*process.Process, error) {
 func (c *Config) startKubelet(socket string) (*process.Process, error) {
 	config, err := json.Marshal(c.kubeletConfig(socket))
 	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(c.resolvConf(), []byte("nameserver "+c.Gateways[0].String()+"\n"), 0o644); err != nil {
 		return nil, err
 	}
 	file := filepath.Join(c.Dir, "kubelet.json")
@@ -212,6 +253,9 @@ func (c *Config) startKubelet(socket string) (*process.Process, error) {
 	return p, p.Start()
 }
 
+// resolvConf is the file with the node's own resolver, which knows no name outside of the cluster, if there is one.
+func (c *Config) resolvConf() string { return filepath.Join(c.Dir, "resolv.conf") }
+
 // kubeletConfig is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1). Nobody else reaches
 // the node's network, so clients need no credentials; nothing is limited, since the machine has
 // other work.
@@ -226,7 +270,7 @@ func (c *Config) kubeletConfig(socket string) map[string]any {
 		"containerRuntimeEndpoint": "unix://" + socket,
 		"clusterDNS":               []string{c.ClusterDNS.String()},
 		"clusterDomain":            "cluster.local",
-		"resolvConf":               "",
+		"resolvConf":               c.resolvConf(),
 		"cgroupsPerQOS":            false,
 		"enforceNodeAllocatable":   []string{},
 		"failSwapOn":               false,

@@ -30,16 +30,19 @@ type Config struct {
 	Kubeconfig string // an administrator's
 	// Addresses are those on the cluster's network, at most one of each family.
 	Addresses []netip.Prefix
-	Gateways  []netip.Addr   // the routes to all others, of the same families
-	PodCIDRs  []netip.Prefix // of the same families
+	Gateways  []netip.Addr // the routes to all others, of the same families
+	// PodCIDRs are the ranges of which the runtime makes the network of Pods, of the same families. Without any,
+	// CNI plugins make it, which an agent installs where package cri's CNI looks for them.
+	PodCIDRs []netip.Prefix
 	// ClusterDNS is the address of the cluster's DNS server.
 	ClusterDNS netip.Addr
 	Images     image.Store
 	Kubelet    string      // file
-	Proxy      []string    // the command of the service proxy
+	Proxy      []string    // the command of the service proxy; without it, none is started
 	Plugin     *cri.Plugin // nil: there is none
-	CNI        *cri.CNI    // nil: the runtime makes the Pods' network
 }
+
+func (c *Config) hasPlugins() bool { return len(c.PodCIDRs) == 0 }
 
 // argument is the first argument of a node's process.
 const argument = "node-main"

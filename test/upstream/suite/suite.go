@@ -36,6 +36,12 @@ var unable = map[string]string{
 	`restarting (kube-proxy|apiserver)`:  "logs in to nodes with SSH",
 	`recreate its iptables rules`:        "logs in to nodes with SSH",
 	`\[Feature:Networking-Performance\]`: "measures throughput",
+
+	// Of load balancers.
+	`cleanup finalizer for service`:                        "needs the service controller of a cloud",
+	`\[Slow\] should work for type=LoadBalancer`:           "needs a client outside of the nodes' network",
+	`\[Slow\] should only target nodes with endpoints`:     "asks both families for a health check of one",
+	`switch session affinity .* with Local traffic policy`: "needs a load balancer that sends to several nodes",
 }
 
 // Unable returns why the spec cannot run here, if it cannot.

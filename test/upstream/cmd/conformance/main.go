@@ -2,8 +2,8 @@
 
 // Command conformance runs Kubernetes' end-to-end tests of an area: those of Services on a cluster
 // with kube-proxy, and on one with Portolan's service proxy, or those of NetworkPolicies on one
-// with Portolan's agents, or conformance tests of the network on one whose Pods' network they make,
-// too. It records the results in testdata, and writes the table of the area's page. It exits with
+// with Portolan's agents, or conformance tests of the network on one whose network Portolan's
+// manifests make. It records the results in testdata, and writes the table of the area's page. It exits with
 // status 1 if a test failed or a result differs. It must be root, with the programs that package
 // cri's containers use (Debian: bind9-dnsutils, conntrack, curl, iproute2, netcat-openbsd, nftables,
 // util-linux).
@@ -56,10 +56,11 @@ var areas = map[string]area{
 		page:    "../../docs/policy-e2e.md", command: "make conformance-policy",
 	},
 	"network": {
-		specs: `\[sig-network\] (Networking Granular Checks: Pods|HostPort|DNS|Services|EndpointSlice|` +
-			`EndpointSliceMirroring) .*\[Conformance\]|\[sig-network\] Netpol .* server and client should ` +
-			`(support a 'default-deny-all' policy|allow ingress access on one named port|` +
-			`deny egress from all pods in a namespace|stop enforcing policies after they are deleted|` +
+		specs: `\[sig-network\] .*\[Conformance\]|\[sig-network\] LoadBalancers |` +
+			`\[sig-network\] Services .* for internal traffic on Type LoadBalancer|` +
+			`\[sig-network\] Netpol .* server and client should (support a 'default-deny-all' policy|` +
+			`allow ingress access on one named port|deny egress from all pods in a namespace|` +
+			`stop enforcing policies after they are deleted|` +
 			`enforce policy based on Multiple PodSelectors and NamespaceSelectors)`,
 		proxies: string(cluster.PortolanNetwork),
 		nodes:   2, // Pods are on both

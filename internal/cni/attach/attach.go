@@ -46,22 +46,32 @@ const (
 )
 
 // Validate returns an error if the ID has characters that the CNI specification does not allow, which are all
-// those with a meaning in paths.
+// those with a meaning in paths, or if the kernel takes the interface for no name of a device.
 func (id ID) Validate() error {
+	if id.ContainerID == "" || len(id.ContainerID) > maxID {
+		return fmt.Errorf("container ID %.32q is not of 1 to %d octets", id.ContainerID, maxID)
+	}
 	for i, r := range id.ContainerID {
 		alphanumeric := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
 		if !alphanumeric && (i == 0 || !strings.ContainsRune("_.-", r)) {
 			return fmt.Errorf("container ID %q has characters that the CNI specification does not allow", id.ContainerID)
 		}
 	}
-	if id.ContainerID == "" || len(id.ContainerID) > maxID {
-		return fmt.Errorf("container ID %q is not of 1 to %d octets", id.ContainerID, maxID)
-	}
-	if id.Interface == "" || len(id.Interface) > maxInterface || strings.ContainsAny(id.Interface, "/: \t\n") ||
-		id.Interface == "." || id.Interface == ".." {
-		return fmt.Errorf("interface %q is not the name of a device", id.Interface)
+	if !isDevice(id.Interface) {
+		return fmt.Errorf("interface %.32q is not the name of a device", id.Interface)
 	}
 	return nil
+}
+
+// isDevice reports whether a device can have a name (net/core/dev.c, dev_valid_name): the kernel makes another one of a
+// name with %, and has directories for all devices, and for those to come, below /proc/sys/net.
+func isDevice(name string) bool {
+	switch name {
+	case "", ".", "..", "all", "default":
+		return false
+	}
+	return len(name) <= maxInterface && !strings.ContainsAny(name, "/:%\x7f") &&
+		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' })
 }
 
 // Device is the device of the host behind which a Pod is.
@@ -82,6 +92,36 @@ type Sandbox struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`
+}
+
+// Bounds of what a Sandbox has, in octets.
+const (
+	maxName = 253  // of names of the API (RFC 1123 subdomains), and enough for that of a network
+	maxPath = 4095 // PATH_MAX of the kernel, without the octet 0 at the end
+)
+
+// checkText returns an error if anything is longer than it can be, or what no name and no path is: it is all recorded
+// and logged.
+func (s *Sandbox) checkText() error {
+	for _, f := range []struct {
+		what, text string
+		longest    int
+	}{
+		{"container ID", s.ContainerID, maxID},
+		{"network", s.Network, maxName},
+		{"network namespace", s.NetNS, maxPath},
+		{"namespace", s.Namespace, maxName},
+		{"name", s.Name, maxName},
+		{"UID", s.UID, maxName},
+	} {
+		if len(f.text) > f.longest {
+			return fmt.Errorf("%s %.32q… has %d octets, and %d at most are possible", f.what, f.text, len(f.text), f.longest)
+		}
+		if strings.Contains(f.text, "\x00") {
+			return fmt.Errorf("%s %q has the octet 0", f.what, f.text)
+		}
+	}
+	return nil
 }
 
 // Pod returns the namespace and the name of the Pod.
@@ -174,6 +214,9 @@ type Reply struct {
 // maxMessage is the longest message, in octets: Collect for some 5,000 attachments.
 const maxMessage = 1 << 20
 
+// maxItems is how many ports a Pod can ask for, or addresses or devices it can have.
+const maxItems = 4096
+
 // ErrUnreachable is wrapped by the errors of Call if there was no reply.
 var ErrUnreachable = errors.New("the agent does not answer")
 
@@ -205,16 +248,36 @@ type RefusedError struct {
 // Error returns the agent's text.
 func (e *RefusedError) Error() string { return e.Text }
 
-// ReadRequest reads a request. Its error is for the plugin.
-func ReadRequest(r io.Reader) (Request, error) {
+// Read reads the text of a request. Its error is for the plugin.
+func Read(r io.Reader) (text []byte, err error) {
+	from := &io.LimitedReader{R: r, N: maxMessage}
+	err = json.NewDecoder(from).Decode((*json.RawMessage)(&text))
+	if err != nil && from.N == 0 {
+		err = fmt.Errorf("it is longer than %d octets", maxMessage)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	return text, nil
+}
+
+// Parse returns the request in a text. It takes up to twenty times the text's room meanwhile. Its error is for the
+// plugin.
+func Parse(text []byte) (Request, error) {
 	var request Request
-	if err := json.NewDecoder(io.LimitReader(r, maxMessage)).Decode(&request); err != nil {
+	if err := json.Unmarshal(text, &request); err != nil {
 		return Request{}, fmt.Errorf("request: %w", err)
 	}
 	if request.Version != version {
 		return Request{}, fmt.Errorf(
 			"the plugin speaks version %d and the agent version %d: install the plugin again", request.Version, version,
 		)
+	}
+	if err := request.checkText(); err != nil {
+		return Request{}, fmt.Errorf("request: %w", err)
+	}
+	if n := max(len(request.Ports), len(request.Addresses), len(request.Devices)); n > maxItems {
+		return Request{}, fmt.Errorf("request: %d ports, addresses or devices, and %d at most are possible", n, maxItems)
 	}
 	return request, nil
 }

@@ -40,10 +40,11 @@ func exchange(until time.Time, socket string, r Request) (reply Reply, err error
 		return reply, err
 	}
 	r.Version = version
-	if err := json.NewEncoder(conn).Encode(r); err != nil {
-		return reply, err
-	}
+	sent := json.NewEncoder(conn).Encode(r)
 	err = json.NewDecoder(io.LimitReader(conn, maxMessage)).Decode(&reply)
+	if err != nil && sent != nil { // else the agent refused a request before it had all of it
+		err = sent
+	}
 	return reply, err
 }
 

@@ -124,7 +124,11 @@ func agent(t *testing.T, result *attach.Result, failure error) (socket string, r
 			return
 		}
 		defer conn.Close()
-		r, err := attach.ReadRequest(conn)
+		text, err := attach.Read(conn)
+		var r attach.Request
+		if err == nil {
+			r, err = attach.Parse(text)
+		}
 		if err == nil {
 			err = attach.WriteReply(conn, result, failure)
 		}

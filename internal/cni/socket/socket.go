@@ -43,6 +43,9 @@ type Config struct {
 const (
 	// maxConnections is how many requests are in progress. Further ones wait in the kernel's queue.
 	maxConnections = 512
+	// shortRequest is how many octets of a request are read in any case: it is longer than almost all. Only one that is
+	// longer is read and handled at a time.
+	shortRequest = 16 << 10
 	// requestTime is how long a request takes to arrive.
 	requestTime = 5 * time.Second
 	// handleTime is how long the Handler may take, less than the plugin waits.
@@ -58,6 +61,8 @@ type Server struct {
 	cfg      Config
 	listener *net.UnixListener
 	slots    chan struct{}
+	long     chan struct{} // has room for one request that is not short
+	parsing  sync.Mutex    // of one request at a time, see attach.Parse
 }
 
 // Listen binds the socket, in place of the one of a process before, which gets no more requests then. Only the user of
@@ -71,7 +76,9 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s (socket of the CNI plugin): %w", cfg.Path, err)
 	}
-	return &Server{cfg: cfg, listener: l, slots: make(chan struct{}, maxConnections)}, nil
+	return &Server{
+		cfg: cfg, listener: l, slots: make(chan struct{}, maxConnections), long: make(chan struct{}, 1),
+	}, nil
 }
 
 // listen binds a socket of mode 0600, and replaces the socket at path by it.
@@ -152,18 +159,37 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
+// read reads the request of a connection.
+func (s *Server) read(ctx context.Context, conn *net.UnixConn, from *gate) (attach.Request, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	_ = conn.SetDeadline(time.Now().Add(requestTime))
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
+	from.late = ctx.Done()
+	text, err := attach.Read(from)
+	if err != nil {
+		return attach.Request{}, err
+	}
+	s.parsing.Lock()
+	defer s.parsing.Unlock()
+	return attach.Parse(text)
+}
+
+// errLong is the error of a request that is not short while another one is.
+var errLong = errors.New("the agent is busy with another long request")
+
 // serve answers the one request of a connection. If the plugin goes meanwhile, the request is canceled.
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, handleTime, s.cfg.Late)
 	defer cancel()
-	_ = conn.SetDeadline(time.Now().Add(requestTime))
-	interrupt := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	begin := time.Now()
+	from := &gate{conn: conn, long: s.long, short: shortRequest}
+	defer from.release()
 	var result *attach.Result
-	request, err := attach.ReadRequest(conn)
-	if interrupt(); err == nil {
-		_ = conn.SetDeadline(time.Now().Add(handleTime + requestTime))
+	request, err := s.read(ctx, conn, from)
+	_ = conn.SetDeadline(time.Now().Add(handleTime + requestTime))
+	if err == nil {
 		watched, gone := context.WithCancelCause(ctx)
 		go func() {
 			_, _ = io.Copy(io.Discard, conn) // the plugin sends nothing more; this ends with the connection
@@ -180,4 +206,38 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 			"container", request.ContainerID, "err", err)
 	}
 	_ = attach.WriteReply(conn, result, err)
+}
+
+// gate reads from a connection. From some octets on it waits until no other one has read more.
+type gate struct {
+	conn  io.Reader
+	short int // octets that are left to be read in any case
+	long  chan struct{}
+	held  bool            // long
+	late  <-chan struct{} // closed when the request should have arrived
+}
+
+// Read reads.
+func (g *gate) Read(b []byte) (n int, err error) {
+	if g.short == 0 && !g.held {
+		select {
+		case g.long <- struct{}{}:
+			g.held = true
+		case <-g.late:
+			return 0, errLong
+		}
+	}
+	if g.held {
+		return g.conn.Read(b)
+	}
+	n, err = g.conn.Read(b[:min(len(b), g.short)])
+	g.short -= n
+	return n, err
+}
+
+// release lets the next one read.
+func (g *gate) release() {
+	if g.held {
+		<-g.long
+	}
 }

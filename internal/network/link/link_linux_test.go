@@ -154,6 +154,8 @@ func TestCreateErrors(t *testing.T) {
 	newNode(t)
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	must(t, unix.Mkfifo(fifo, 0o600))
 	for claim, test := range map[string]struct {
 		change func(ns *namespace.Network, pod *link.Pod)
 		is     error
@@ -161,6 +163,8 @@ func TestCreateErrors(t *testing.T) {
 	}{
 		"the namespace is gone":   {func(_ *namespace.Network, p *link.Pod) { p.NetNS = "/run/netns/none" }, fs.ErrNotExist, "/run/netns/none"},
 		"a file":                  {func(_ *namespace.Network, p *link.Pod) { p.NetNS = file }, nil, file + " is no network namespace"},
+		"a FIFO without a writer": {func(_ *namespace.Network, p *link.Pod) { p.NetNS = fifo }, nil, fifo + " is no network namespace"},
+		"the node's namespace":    {func(_ *namespace.Network, p *link.Pod) { p.NetNS = "/proc/thread-self/ns/net" }, nil, "of the node"},
 		"another namespace":       {func(_ *namespace.Network, p *link.Pod) { p.NetNS = "/proc/self/ns/mnt" }, nil, "is no network namespace"},
 		"the name is taken":       {func(ns *namespace.Network, _ *link.Pod) { ip(t, ns, "link add eth0 type ifb") }, link.ErrInterfaceExists, "eth0"},
 		"IPv6 is disabled":        {func(ns *namespace.Network, _ *link.Pod) { sysctl(t, ns, "net/ipv6/conf/default/disable_ipv6", "1") }, link.ErrNoIPv6, "eth0"},

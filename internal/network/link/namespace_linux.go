@@ -12,21 +12,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNamespace opens the file of a network namespace.
+// openNamespace opens the file of a network namespace, which is another one than the node's. Other files are not even
+// opened: that may take forever, or have an effect.
 func openNamespace(path string) (*os.File, error) {
-	f, err := os.Open(path)
+	var in unix.Statfs_t
+	err := unix.Statfs(path, &in)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no network namespace %s: %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	if in.Type != unix.NSFS_MAGIC {
+		return nil, fmt.Errorf("%s is no network namespace", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
 		return nil, fmt.Errorf("network namespace: %w", err)
 	}
-	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
-	if err == nil && kind == unix.CLONE_NEWNET {
-		return f, nil
+	if err := checkNamespace(f); err != nil {
+		f.Close()
+		return nil, err
 	}
-	f.Close()
-	return nil, fmt.Errorf("%s is no network namespace", path)
+	return f, nil
+}
+
+// checkNamespace returns an error if a file is not that of a network namespace, or of the one of the caller.
+func checkNamespace(f *os.File) error {
+	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
+	if err != nil || kind != unix.CLONE_NEWNET {
+		return fmt.Errorf("%s is no network namespace", f.Name())
+	}
+	pod, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	own, err := os.Stat("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("the node's network namespace: %w", err)
+	}
+	if os.SameFile(pod, own) {
+		return fmt.Errorf("%s is the network namespace of the node", f.Name())
+	}
+	return nil
 }
 
 // inNamespace runs f on a thread that is in the namespace. It is not the caller's: if the thread cannot leave the

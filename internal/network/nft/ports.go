@@ -106,15 +106,17 @@ func normal(all []Port) ([]Port, error) {
 
 // check returns an error if another owner, or another port of the same, has one of the ports.
 func (s *ports) check(owner string, all []Port) error {
-	for i, p := range all {
+	own := make(map[portKey][]Port)
+	for _, p := range all {
 		for _, other := range slices.Sorted(maps.Keys(s.holders[p.key()])) {
 			if other != owner && slices.ContainsFunc(s.holders[p.key()][other], p.excludes) {
 				return &ConflictError{p, other}
 			}
 		}
-		if slices.ContainsFunc(all[:i], func(o Port) bool { return o.key() == p.key() && p.excludes(o) }) {
+		if slices.ContainsFunc(own[p.key()], p.excludes) {
 			return &ConflictError{p, "another container of the same Pod"}
 		}
+		own[p.key()] = append(own[p.key()], p)
 	}
 	return nil
 }

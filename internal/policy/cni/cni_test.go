@@ -515,7 +515,7 @@ func TestForeignClients(t *testing.T) {
 		"GET / HTTP/1.1\r\n\r\n":                         "request: invalid character 'G' looking for beginning of value",
 		`{"version":2,"verb":"admit"}`:                   "the plugin speaks version 2 and the agent version 1: install the plugin again",
 		`{"version":"1"}`:                                "request: json: cannot unmarshal string into Go struct field Request.version of type int",
-		`{"valid":"` + strings.Repeat("x", 2<<20) + `"}`: "request: unexpected EOF",
+		`{"valid":"` + strings.Repeat("x", 2<<20) + `"}`: "request: it is longer than 1048576 octets",
 	} {
 		conn, err := net.Dial("unix", a.socket)
 		if err != nil {

@@ -265,6 +265,30 @@ func TestWholeNetworkAnnounces(t *testing.T) {
 	}
 }
 
+// TestRestartAnnouncers: agents that announce are replaced when they are to announce the addresses of other Services,
+// and only then.
+func TestRestartAnnouncers(t *testing.T) {
+	t.Parallel()
+	annotations := func(announce, balancers string) map[string]string {
+		all := rendered(t, valuesOf(t, "{wholeNetwork: {enabled: true}, proxy: {"+apiHost+"}, network: {config: {announce: {enabled: "+
+			announce+"}}}, controller: {loadBalancer: {config: {loadBalancer: "+balancers+"}}}}"))
+		return as[appsv1.DaemonSet](t, objects{"": all["DaemonSet/"+agentName]}, "DaemonSet").Spec.Template.Annotations
+	}
+	const pool = "pools: [{name: a, ranges: [192.0.2.0/28]}]"
+	for balancers, replaces := range map[string]bool{
+		"{class: example.com/lb, " + pool + "}":           true,
+		"{withoutClass: true, " + pool + "}":              true,
+		"{pools: [{name: b, ranges: [198.51.100.0/28]}]}": false,
+	} {
+		for announce, want := range map[string]bool{"true": replaces, "false": false} {
+			before, after := annotations(announce, "{"+pool+"}"), annotations(announce, balancers)
+			if changed := !maps.Equal(before, after); changed != want {
+				t.Errorf("announce %s, %s: agents are replaced: %t, want %t", announce, balancers, changed, want)
+			}
+		}
+	}
+}
+
 // TestNetworkOfOthers: values of the network change nothing for those who have not asked for it, and an upgrade with
 // the values of a chart that had none gives what one with this chart's does.
 func TestNetworkOfOthers(t *testing.T) {

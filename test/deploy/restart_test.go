@@ -25,13 +25,18 @@ var (
 	ofAgent  = []key.Condition{key.OnNode}
 )
 
+// announced are the keys of another workload that say whose addresses agents announce.
+var announced = []string{"controller.loadBalancer.class", "controller.loadBalancer.withoutClass"}
+
 // restartKeys returns the keys of a workload that need a restart, and those that do not.
 func restartKeys(conditions []key.Condition) (restart, reload []string) {
 	table := config.Keys()
 	for i := range table {
 		k := &table[i]
 		section, _, _ := strings.Cut(k.Path, ".")
-		own := section != "webhook" && section != "controller" && (section != "node" || slices.Contains(conditions, key.OnNode))
+		onNode := slices.Contains(conditions, key.OnNode)
+		own := section != "webhook" && section != "controller" && (section != "node" || onNode) ||
+			onNode && slices.Contains(announced, k.Path)
 		if !own || config.TypeName(k.Path) == "section" || inList(k.Path) {
 			continue
 		}

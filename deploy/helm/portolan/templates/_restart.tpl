@@ -195,6 +195,8 @@
 - node.name
 - node.check
 - node.stale
+- controller.loadBalancer.class
+- controller.loadBalancer.withoutClass
 - proxy.nodeName
 - proxy.detectLocal.mode
 - proxy.detectLocal.clusterCIDRs

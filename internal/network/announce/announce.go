@@ -13,8 +13,10 @@ package announce
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/network/announce/bgp"
@@ -89,18 +91,29 @@ type Stats struct {
 	Replies, Limited uint64
 	// Announced are frames that told all hosts of an address.
 	Announced uint64
-	// Conflicts are announcements of an address of ours by a host that is no agent of the cluster.
+	// Conflicts are frames in which a host that is no agent of the cluster says that it has an address of ours, and
+	// Conflict is the last one within five minutes, or nil.
 	Conflicts uint64
+	Conflict  *Conflict
 	// Malformed are frames that could not be read, and Unsent those that could not be sent.
 	Malformed, Unsent uint64
 	// Routers are the peers of BGP.
 	Routers []bgp.PeerStats
 }
 
+// Conflict is a host that has an address of the node's.
+type Conflict struct {
+	Addr      netip.Addr
+	MAC       net.HardwareAddr
+	Interface string
+	Seen      time.Time
+}
+
 // counters are the figures while they change.
 type counters struct {
 	addresses, unlinked, owned                                              atomic.Int64
 	taken, given, replies, limited, announced, conflicts, malformed, unsent atomic.Uint64
+	conflict                                                                atomic.Pointer[Conflict]
 }
 
 // Stats returns the present figures. It is safe for concurrent use.
@@ -110,6 +123,9 @@ func (a *Announcer) Stats() Stats {
 		Addresses: int(c.addresses.Load()), Unlinked: int(c.unlinked.Load()), Owned: int(c.owned.Load()),
 		Taken: c.taken.Load(), Given: c.given.Load(), Replies: c.replies.Load(), Limited: c.limited.Load(),
 		Announced: c.announced.Load(), Conflicts: c.conflicts.Load(), Malformed: c.malformed.Load(), Unsent: c.unsent.Load(),
+	}
+	if last := c.conflict.Load(); last != nil && time.Since(last.Seen) < conflictTime {
+		s.Conflict = last
 	}
 	if a.speaker != nil {
 		s.Routers = a.speaker.Stats()

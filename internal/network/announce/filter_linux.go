@@ -11,12 +11,16 @@ import (
 
 // Filters of the sockets: the process wakes for frames that matter to it only. Offsets are from the Ethernet header on.
 const (
-	arpOp, arpTarget        = 14 + 6, 14 + 24
-	messageMagic            = 14 + 28
-	nextHeader, hopLimit    = 14 + 6, 14 + 7
-	icmpType, solicitTarget = 14 + 40, 14 + 40 + 8
+	arpOp                    = 14 + 6
+	arpSender, arpTarget     = 14 + 14, 14 + 24
+	messageMagic             = 14 + 28
+	nextHeader, hopLimit     = 14 + 6, 14 + 7
+	icmpType, neighborTarget = 14 + 40, 14 + 40 + 8
 
-	protocolICMPv6, typeSolicit = 58, 135
+	opRequest, opReply = 1, 2
+
+	protocolICMPv6             = 58
+	typeSolicit, typeAdvertise = 135, 136
 
 	// otherHost and higher are the types of packets that the host sends, and of those for others (packet(7)).
 	otherHost = 3
@@ -43,9 +47,9 @@ func want(offset uint32, size int, value uint32) []bpf.Instruction {
 	}
 }
 
-// wantOneOf accepts frames in which four octets at an offset are the last of one of some addresses; all, if there are
+// acceptOneOf accepts frames in which four octets at an offset are the last of one of some addresses; all, if there are
 // too many.
-func wantOneOf(offset uint32, addrs []netip.Addr) []bpf.Instruction {
+func acceptOneOf(offset uint32, addrs []netip.Addr) []bpf.Instruction {
 	if len(addrs) > maxFiltered {
 		return []bpf.Instruction{bpf.RetConstant{Val: accept}}
 	}
@@ -57,7 +61,7 @@ func wantOneOf(offset uint32, addrs []netip.Addr) []bpf.Instruction {
 			bpf.RetConstant{Val: accept},
 		)
 	}
-	return append(out, bpf.RetConstant{})
+	return out
 }
 
 func program(parts ...[]bpf.Instruction) (all []bpf.Instruction) {
@@ -67,17 +71,34 @@ func program(parts ...[]bpf.Instruction) (all []bpf.Instruction) {
 	return all
 }
 
-// requestFilter accepts ARP requests for some addresses of IPv4.
-func requestFilter(addrs []netip.Addr) []bpf.Instruction {
-	return program(want(arpOp, 2, 1), inbound(), wantOneOf(arpTarget, addrs))
+// addressFilter accepts ARP requests for some addresses of IPv4, and requests and replies of hosts that have one.
+func addressFilter(addrs []netip.Addr) []bpf.Instruction {
+	questions := acceptOneOf(arpTarget, addrs)
+	return program(
+		inbound(),
+		[]bpf.Instruction{
+			bpf.LoadAbsolute{Off: arpOp, Size: 2},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: opRequest, SkipTrue: 3},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: opReply, SkipTrue: 1},
+			bpf.RetConstant{},
+			bpf.Jump{Skip: uint32(len(questions))},
+		},
+		questions, acceptOneOf(arpSender, addrs), []bpf.Instruction{bpf.RetConstant{}},
+	)
 }
 
-// solicitFilter accepts Neighbor Solicitations for some addresses of IPv6. All packets of IPv6 go through it, so that
-// it begins with what most of them differ in.
-func solicitFilter(addrs []netip.Addr) []bpf.Instruction {
+// neighborFilter accepts Neighbor Solicitations and Advertisements for some addresses of IPv6. All packets of IPv6 go
+// through it, so that it begins with what most of them differ in.
+func neighborFilter(addrs []netip.Addr) []bpf.Instruction {
 	return program(
-		want(nextHeader, 1, protocolICMPv6), want(icmpType, 1, typeSolicit), want(hopLimit, 1, 255), inbound(),
-		wantOneOf(solicitTarget+12, addrs),
+		want(nextHeader, 1, protocolICMPv6),
+		[]bpf.Instruction{
+			bpf.LoadAbsolute{Off: icmpType, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: typeSolicit, SkipTrue: 2},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: typeAdvertise, SkipTrue: 1},
+			bpf.RetConstant{},
+		},
+		want(hopLimit, 1, 255), inbound(), acceptOneOf(neighborTarget+12, addrs), []bpf.Instruction{bpf.RetConstant{}},
 	)
 }
 

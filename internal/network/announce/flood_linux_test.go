@@ -2,12 +2,24 @@ package announce
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// transmit sends a frame on the interface eth0.
+func transmit(t *testing.T, b []byte) {
+	t.Helper()
+	i, err := net.InterfaceByName("eth0")
+	must(t, err)
+	s, err := openSocket(i.Index, unix.ETH_P_LOOP, messageFilter())
+	must(t, err)
+	defer s.file.Close()
+	must(t, s.send(b))
+}
 
 // flood sends ARP requests for an address from many hosts for a while, and returns how many.
 func flood(t *testing.T, index int, a netip.Addr, duration time.Duration) (sent int) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,9 +28,11 @@ const (
 	pausedTime = 2 * interval
 	// stopTime is how long the end waits for other nodes to take over.
 	stopTime = 500 * time.Millisecond
-	// conflictPause is the time between lines about conflicts, and between the announcements that defend an address
+	// conflictPause is the time between lines about conflicts, and between the announcements that defend one address
 	// (RFC 5227, DEFEND_INTERVAL).
 	conflictPause = 10 * time.Second
+	// conflictTime is for how long a conflict is among the Stats.
+	conflictTime = 5 * time.Minute
 	// maxClaims is how many announcements by strangers are looked at between two ticks.
 	maxClaims = 64
 	// maxReceived is how many messages of other agents may wait. Further ones are lost.
@@ -49,8 +52,11 @@ type loop struct {
 	received chan received
 	ticked   time.Time
 	// claims are announcements by strangers since the last tick, which may be agents that were not heard yet.
-	claims   []received
-	conflict time.Time // when one was last reported
+	claims []received
+	// defended are the addresses with conflicts, and when they were last announced for that; reported is when a conflict
+	// was last logged.
+	defended map[netip.Addr]time.Time
+	reported time.Time
 	backoff  retry.Backoff
 	again    <-chan time.Time // when links are opened again, nil if all are open
 	burst    <-chan time.Time // when more addresses are announced, nil if none are to be
@@ -61,7 +67,7 @@ func newLoop(a *Announcer) *loop {
 	return &loop{
 		Announcer: a, self: plan.IDOf(a.cfg.Node), plan: make(map[netip.Addr]plan.Address),
 		compiler: plan.NewCompiler(plan.Config{Node: a.cfg.Node, Ours: a.cfg.Ours}),
-		links:    make(map[int]*link), received: make(chan received, maxReceived),
+		links:    make(map[int]*link), defended: make(map[netip.Addr]time.Time), received: make(chan received, maxReceived),
 	}
 }
 
@@ -140,6 +146,7 @@ func (l *loop) tick() {
 		l.defend(&l.claims[i])
 	}
 	l.claims = l.claims[:0]
+	maps.DeleteFunc(l.defended, func(_ netip.Addr, at time.Time) bool { return now.Sub(at) > conflictPause })
 	for _, k := range l.links {
 		k.port.renew()
 	}
@@ -399,11 +406,18 @@ func (l *loop) defend(claim *received) {
 			return
 		}
 	}
+	now := time.Now()
 	l.counters.conflicts.Add(1)
-	if now := time.Now(); l.conflict.IsZero() || now.Sub(l.conflict) > conflictPause {
-		l.conflict = now
+	l.counters.conflict.Store(&Conflict{
+		Addr: claim.conflict, MAC: net.HardwareAddr(claim.from[:]), Interface: k.name, Seen: now,
+	})
+	if now.Sub(l.reported) > conflictPause {
+		l.reported = now
 		l.cfg.Log.Error("another host has the address of a load balancer", "address", claim.conflict,
 			"mac", net.HardwareAddr(claim.from[:]), "interface", k.name)
+	}
+	if now.Sub(l.defended[claim.conflict]) > conflictPause {
+		l.defended[claim.conflict] = now
 		k.port.announce(claim.conflict)
 	}
 }

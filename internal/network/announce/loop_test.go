@@ -301,6 +301,13 @@ func TestConflict(t *testing.T) {
 		if s := first.Stats(); s.Conflicts != maxClaims || announced() != before+1 {
 			t.Errorf("%d conflicts and %d announcements, want %d and 1", s.Conflicts, announced()-before, maxClaims)
 		}
+		if c := first.Stats().Conflict; c == nil || c.Addr != theVIP || c.MAC.String() != "08:00:00:00:00:00" || c.Interface != "lan" {
+			t.Errorf("the conflict is %+v", c)
+		}
+		time.Sleep(conflictTime)
+		if c := first.Stats().Conflict; c != nil {
+			t.Errorf("after %s the conflict is %+v, want none", conflictTime, c)
+		}
 		if n := strings.Count(first.log.String(), "another host has"); n != 1 {
 			t.Errorf("%d lines about 1,000 conflicts, want 1", n)
 		}

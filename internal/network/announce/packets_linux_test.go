@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"portolan.dev/portolan/internal/network/announce/frame"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
@@ -53,6 +55,7 @@ func TestNodeDies(t *testing.T) {
 		w.untilSettled(t)
 	}
 	report(t, "from death to the first answer", took)
+	w.noConflicts(t)
 }
 
 // report logs the distribution of times, and fails the test if the longest one is out of bounds.
@@ -102,6 +105,7 @@ func TestHandsOver(t *testing.T) {
 		}
 		report(t, claim, took)
 	}
+	w.noConflicts(t)
 }
 
 // TestCutBetweenTwo: two nodes do not hear each other, and the third one and the client hear both. One goes on to
@@ -185,6 +189,54 @@ func TestDeafClient(t *testing.T) {
 		ranked[0].link(t, netlink.LinkSetUp)
 		ranked[0].start(t)
 		w.untilSettled(t)
+	}
+}
+
+// TestConflicts: each way in which another host says that it has an address is noticed, and nothing that agents and
+// other hosts say of it.
+func TestConflicts(t *testing.T) {
+	if !namespacetest.OnNode(t) {
+		return
+	}
+	w := newWorld(t)
+	w.untilSettled(t)
+	four, six := vips[0].AsSlice(), vips[1]
+	host := frame.MAC{2, 9, 9, 9, 9, 9}
+	arp := func(op byte, sender, target []byte) []byte {
+		b := append(slices.Clone(frame.Broadcast[:]), host[:]...)
+		b = append(append(b, 8, 6, 0, 1, 8, 0, 6, 4, 0, op), host[:]...)
+		return append(append(append(append(b, sender...), make([]byte, 6)...), target...), make([]byte, 18)...)
+	}
+	someone := []byte{192, 0, 2, 77}
+	for claim, test := range map[string]struct {
+		vip   int
+		frame []byte
+		is    bool
+	}{
+		"an announcement by a request":     {0, arp(1, four, four), true},
+		"an announcement by a reply":       {0, arp(2, four, four), true},
+		"a reply to somebody":              {0, arp(2, four, someone), true},
+		"a question of a host that has it": {0, arp(1, four, someone), true},
+		"an advertisement":                 {1, frame.Advertisement(six, host), true},
+		"a question":                       {0, arp(1, someone, four), false},
+		"a probe":                          {0, arp(1, make([]byte, 4), four), false},
+		"a reply about another address":    {0, arp(2, someone, four), false},
+	} {
+		owner := w.ranked(vips[test.vip])[0]
+		before := owner.stats(t)
+		namespacetest.Do(t, w.client, func() { transmit(t, test.frame) })
+		if !test.is { // and one that is noticed: frames are read in order
+			namespacetest.Do(t, w.client, func() { transmit(t, arp(2, four, four)) })
+		}
+		await.NoError(t, func() error {
+			if owner.stats(t).Conflicts == before.Conflicts {
+				return fmt.Errorf("%s is no conflict, want one", claim)
+			}
+			return nil
+		})
+		if got := owner.stats(t).Conflicts - before.Conflicts; got != 1 {
+			t.Errorf("%s: %d conflicts, want 1", claim, got)
+		}
 	}
 }
 

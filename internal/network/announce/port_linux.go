@@ -46,8 +46,8 @@ func (host) open(i iface, c *counters, in chan<- received) (port, error) {
 		filter   []bpf.Instruction
 		read     func(*limiter, []byte)
 	}{
-		{&p.requests, unix.ETH_P_ARP, requestFilter(nil), p.request},
-		{&p.solicits, unix.ETH_P_IPV6, solicitFilter(nil), p.solicit},
+		{&p.requests, unix.ETH_P_ARP, addressFilter(nil), p.request},
+		{&p.solicits, unix.ETH_P_IPV6, neighborFilter(nil), p.solicit},
 		{&p.messages, unix.ETH_P_ARP, messageFilter(), p.message},
 	} {
 		opened, err := openSocket(i.index, s.protocol, s.filter)
@@ -93,15 +93,16 @@ func (p *linuxPort) answers(a netip.Addr) bool {
 }
 
 func (p *linuxPort) request(limit *limiter, b []byte) {
-	r, ok := frame.ParseRequest(b)
+	claim, claimed := frame.ParseARPClaim(b)
+	r, asks := frame.ParseRequest(b)
 	switch {
-	case !ok:
+	case !claimed && !asks:
 		p.counters.malformed.Add(1)
-	case !p.answers(r.Target) || r.SenderMAC == p.mac:
+	case claimed && p.answers(claim.Addr):
+		p.claimed(limit, claim)
+	case !asks || !p.answers(r.Target) || r.SenderMAC == p.mac:
 	case !limit.allow(time.Now(), r.SenderMAC):
 		p.counters.limited.Add(1)
-	case r.Announces():
-		p.pass(received{index: p.index, from: r.SenderMAC, conflict: r.Target})
 	default:
 		p.counters.replies.Add(1)
 		p.write(p.requests, frame.AppendReply(nil, &r, p.mac))
@@ -109,16 +110,30 @@ func (p *linuxPort) request(limit *limiter, b []byte) {
 }
 
 func (p *linuxPort) solicit(limit *limiter, b []byte) {
-	s, ok := frame.ParseSolicitation(b)
+	claim, claimed := frame.ParseNeighborClaim(b)
+	s, asks := frame.ParseSolicitation(b)
 	switch {
-	case !ok:
+	case !claimed && !asks:
 		p.counters.malformed.Add(1)
-	case !p.answers(s.Target):
+	case claimed && p.answers(claim.Addr):
+		p.claimed(limit, claim)
+	case !asks || !p.answers(s.Target):
 	case !limit.allow(time.Now(), s.SenderMAC):
 		p.counters.limited.Add(1)
 	default:
 		p.counters.replies.Add(1)
 		p.write(p.solicits, frame.AppendAdvertisement(nil, &s, p.mac))
+	}
+}
+
+// claimed passes on that another host has an address of this node.
+func (p *linuxPort) claimed(limit *limiter, c frame.Claim) {
+	switch {
+	case c.MAC == p.mac:
+	case !limit.allow(time.Now(), c.MAC):
+		p.counters.limited.Add(1)
+	default:
+		p.pass(received{index: p.index, from: c.MAC, conflict: c.Addr})
 	}
 }
 
@@ -195,7 +210,7 @@ func (p *linuxPort) flush() {
 	p.mu.RUnlock()
 	slices.SortFunc(four, netip.Addr.Compare)
 	slices.SortFunc(six, netip.Addr.Compare)
-	if err := errors.Join(p.requests.filter(requestFilter(four)), p.solicits.filter(solicitFilter(six))); err != nil {
+	if err := errors.Join(p.requests.filter(addressFilter(four)), p.solicits.filter(neighborFilter(six))); err != nil {
 		p.counters.unsent.Add(1)
 	}
 }

@@ -194,6 +194,16 @@ func (n *testNode) command(t *testing.T, line string) {
 	must(t, err)
 }
 
+// noConflicts fails the test if an agent took what another one announced for a conflict.
+func (w *world) noConflicts(t *testing.T) {
+	t.Helper()
+	for _, n := range w.nodes {
+		if s := n.stats(t); s.Conflicts > 0 {
+			t.Errorf("node %s saw %d conflicts, want none", n.name, s.Conflicts)
+		}
+	}
+}
+
 // command has all agents do something.
 func (w *world) command(t *testing.T, line string) {
 	t.Helper()

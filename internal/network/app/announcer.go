@@ -88,6 +88,11 @@ func (a *Announcer) Ready() (missing, remarks []string) {
 			s.Unlinked, s.Addresses,
 		))
 	}
+	if c := s.Conflict; c != nil {
+		remarks = append(remarks, fmt.Sprintf(
+			"another host, %s on %s, has the address %s of a load balancer", c.MAC, c.Interface, c.Addr,
+		))
+	}
 	for _, r := range s.Routers {
 		if !r.Established {
 			remarks = append(remarks, fmt.Sprintf("there is no BGP session with the router %s", r.Address))
@@ -119,7 +124,7 @@ var (
 	)
 	announceConflicts = metrics.Desc(
 		"announce_conflicts_total",
-		"Announcements of an address by a host that is no agent of the cluster.",
+		"Frames in which a host that is no agent of the cluster says that it has an address of the node.",
 	)
 	announceMalformed = metrics.Desc("announce_malformed_total", "Frames that could not be read.")
 	announceUnsent    = metrics.Desc("announce_unsent_total", "Frames that could not be sent.")

@@ -20,9 +20,6 @@ type Request struct {
 	Sender, Target netip.Addr
 }
 
-// Announces reports whether the request tells that its sender has the address, and asks nothing (RFC 5227, section 3).
-func (r *Request) Announces() bool { return r.Sender == r.Target }
-
 // ParseRequest reads a frame with an ARP request.
 func ParseRequest(b []byte) (r Request, ok bool) {
 	p, ok := parseARP(b, opRequest)
@@ -30,6 +27,20 @@ func ParseRequest(b []byte) (r Request, ok bool) {
 		return r, false
 	}
 	return Request{SenderMAC: macOf(p[8:]), Sender: addr4(p[14:]), Target: addr4(p[24:])}, true
+}
+
+// ParseARPClaim reads what the sender of an ARP packet says of itself: the address that it asks or answers with is its
+// own (RFC 826; RFC 5227, section 2.4). ok is false for a probe, which has none.
+func ParseARPClaim(b []byte) (c Claim, ok bool) {
+	p, ok := parseARP(b, opRequest)
+	if !ok {
+		p, ok = parseARP(b, opReply)
+	}
+	if !ok {
+		return c, false
+	}
+	c = Claim{macOf(p[8:]), addr4(p[14:])}
+	return c, !c.Addr.IsUnspecified()
 }
 
 // parseARP returns the ARP packet in a frame, for IPv4 on Ethernet, with an operation, from a sender with an address

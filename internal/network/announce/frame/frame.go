@@ -41,6 +41,12 @@ func pad(b []byte) []byte {
 	return b
 }
 
+// Claim is what a host says in a frame: it has an address.
+type Claim struct {
+	MAC  MAC
+	Addr netip.Addr
+}
+
 func macOf(b []byte) MAC { return MAC(b[:6]) }
 
 func addr4(b []byte) netip.Addr { return netip.AddrFrom4([4]byte(b[:4])) }

@@ -66,9 +66,6 @@ func TestRequest(t *testing.T) {
 	if want := (Request{there, host4, vip4}); !ok || got != want {
 		t.Errorf("ParseRequest = %+v, %t, want %+v", got, ok, want)
 	}
-	if got.Announces() {
-		t.Error("a question announces an address")
-	}
 	want := octets(t, `020000000002 020000000001 0806
 		0001 0800 06 04 0002 020000000001 c0000201 020000000002 c0000209`)
 	if reply := AppendReply(nil, &got, here); !slices.Equal(reply, pad(want)) {
@@ -156,13 +153,54 @@ func TestAnnouncements(t *testing.T) {
 	t.Parallel()
 	got := Announcements(vip4, here)
 	r, ok := ParseRequest(got[0])
-	if !ok || !r.Announces() || r.SenderMAC != here || r.Target != vip4 {
+	if !ok || r != (Request{here, vip4, vip4}) {
 		t.Errorf("the first announcement is %+v, %t", r, ok)
+	}
+	for _, b := range got {
+		if c, ok := ParseARPClaim(b); !ok || c != (Claim{here, vip4}) {
+			t.Errorf("ParseARPClaim = %+v, %t, want %s at %x", c, ok, vip4, here)
+		}
 	}
 	want := pad(octets(t, `ffffffffffff 020000000001 0806
 		0001 0800 06 04 0002 020000000001 c0000201 020000000001 c0000201`))
 	if !slices.Equal(got[1], want) {
 		t.Errorf("the second announcement is %x, want %x", got[1], want)
+	}
+}
+
+// TestClaims: what hosts say of themselves.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	if c, ok := ParseARPClaim(request(t)); !ok || c != (Claim{there, host4}) {
+		t.Errorf("of a question: %+v, %t, want %s at %x", c, ok, host4, there)
+	}
+	probe := request(t)
+	copy(probe[28:32], []byte{0, 0, 0, 0})
+	if c, ok := ParseARPClaim(probe); ok {
+		t.Errorf("of a probe: %+v, want none", c)
+	}
+	if c, ok := ParseNeighborClaim(Advertisement(vip6, here)); !ok || c != (Claim{here, vip6}) {
+		t.Errorf("of an advertisement: %+v, %t, want %s at %x", c, ok, vip6, here)
+	}
+	const length, options = etherLen + 5, etherLen + ipv6Len + solicitLen
+	bare := Advertisement(vip6, here)[:options]
+	copy(bare[6:], there[:])
+	bare[length] = solicitLen
+	if c, ok := ParseNeighborClaim(seal(bare)); !ok || c != (Claim{there, vip6}) {
+		t.Errorf("of an advertisement without a MAC: %+v, %t, want %x", c, ok, there)
+	}
+	for claim, damage := range map[string]func([]byte){
+		"a solicitation":  func(b []byte) { copy(b, solicitation(t)) },
+		"a group":         func(b []byte) { b[options-solicitLen+8] = 0xff },
+		"an empty option": func(b []byte) { b[options+1] = 0 },
+		"a group's MAC":   func(b []byte) { b[options+2] |= 1 },
+		"a far sender":    func(b []byte) { b[etherLen+7] = 254 },
+	} {
+		b := Advertisement(vip6, here)
+		damage(b)
+		if c, ok := ParseNeighborClaim(seal(b)); ok {
+			t.Errorf("%s: %+v, want none", claim, c)
+		}
 	}
 }
 
@@ -207,6 +245,12 @@ func FuzzParse(f *testing.F) {
 			if s.SenderMAC[0]&1 != 0 || checksum(reply[etherLen+8:etherLen+40], reply[etherLen+ipv6Len:]) != 0 {
 				t.Errorf("ParseSolicitation(%x) = %+v", b, s)
 			}
+		}
+		if c, ok := ParseARPClaim(b); ok && (!c.Addr.Is4() || c.MAC[0]&1 != 0) {
+			t.Errorf("ParseARPClaim(%x) = %+v", b, c)
+		}
+		if c, ok := ParseNeighborClaim(b); ok && (!c.Addr.Is6() || c.MAC[0]&1 != 0) {
+			t.Errorf("ParseNeighborClaim(%x) = %+v", b, c)
 		}
 		if m, from, ok := ParseMessage(b); ok {
 			again, _, ok := ParseMessage(AppendMessage(nil, &m, Broadcast, from))

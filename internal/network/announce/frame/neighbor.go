@@ -43,24 +43,16 @@ func SolicitedGroup(a netip.Addr) netip.Addr {
 // ParseSolicitation reads a frame with a Neighbor Solicitation that is valid by RFC 4861, section 7.1.1. One with
 // extension headers is not read: hosts send none.
 func ParseSolicitation(b []byte) (s Solicitation, ok bool) {
-	if len(b) < etherLen+ipv6Len+solicitLen || binary.BigEndian.Uint16(b[12:]) != etherIPv6 {
+	p, ok := parseNeighbor(b, typeSolicit)
+	if !ok {
 		return s, false
 	}
-	ip := b[etherLen:]
-	length := int(binary.BigEndian.Uint16(ip[4:]))
-	if ip[0]>>4 != 6 || ip[6] != protocolICMPv6 || ip[7] != hopLimit || length < solicitLen || len(ip) < ipv6Len+length {
-		return s, false
-	}
-	icmp, from, to := ip[ipv6Len:ipv6Len+length], addr6(ip[8:]), addr6(ip[24:])
-	if icmp[0] != typeSolicit || icmp[1] != 0 || checksum(ip[8:40], icmp) != 0 {
-		return s, false
-	}
-	s = Solicitation{SenderMAC: macOf(b[6:]), Sender: from, Target: addr6(icmp[8:])}
-	given, found, ok := sourceMAC(icmp[solicitLen:])
+	s = Solicitation{SenderMAC: macOf(b[6:]), Sender: p.from, Target: p.target}
+	given, found, ok := macIn(p.options, optionSourceMAC)
 	switch {
-	case !ok || s.Target.IsMulticast() || from.IsMulticast():
+	case !ok || p.from.IsMulticast():
 		return s, false
-	case from.IsUnspecified() && (found || to != SolicitedGroup(s.Target)):
+	case p.from.IsUnspecified() && (found || p.to != SolicitedGroup(s.Target)):
 		return s, false
 	case found:
 		s.SenderMAC = given
@@ -68,8 +60,46 @@ func ParseSolicitation(b []byte) (s Solicitation, ok bool) {
 	return s, s.SenderMAC[0]&1 == 0
 }
 
-// sourceMAC reads the options of a solicitation. ok is false if one is malformed.
-func sourceMAC(options []byte) (mac MAC, found, ok bool) {
+// ParseNeighborClaim reads a frame with a Neighbor Advertisement that is valid by RFC 4861, section 7.1.2.
+func ParseNeighborClaim(b []byte) (c Claim, ok bool) {
+	p, ok := parseNeighbor(b, typeAdvertise)
+	if !ok {
+		return c, false
+	}
+	c = Claim{macOf(b[6:]), p.target}
+	given, found, ok := macIn(p.options, optionTargetMAC)
+	if found {
+		c.MAC = given
+	}
+	return c, ok && c.MAC[0]&1 == 0
+}
+
+// neighborPacket is what solicitations and advertisements have in common.
+type neighborPacket struct {
+	from, to, target netip.Addr
+	options          []byte
+}
+
+// parseNeighbor reads a frame with a message of Neighbor Discovery of a type, without extension headers.
+func parseNeighbor(b []byte, kind byte) (p neighborPacket, ok bool) {
+	if len(b) < etherLen+ipv6Len+solicitLen || binary.BigEndian.Uint16(b[12:]) != etherIPv6 {
+		return p, false
+	}
+	ip := b[etherLen:]
+	length := int(binary.BigEndian.Uint16(ip[4:]))
+	if ip[0]>>4 != 6 || ip[6] != protocolICMPv6 || ip[7] != hopLimit || length < solicitLen || len(ip) < ipv6Len+length {
+		return p, false
+	}
+	icmp := ip[ipv6Len : ipv6Len+length]
+	if icmp[0] != kind || icmp[1] != 0 || checksum(ip[8:40], icmp) != 0 {
+		return p, false
+	}
+	p = neighborPacket{addr6(ip[8:]), addr6(ip[24:]), addr6(icmp[8:]), icmp[solicitLen:]}
+	return p, !p.target.IsMulticast()
+}
+
+// macIn returns the MAC in an option of a kind. ok is false if an option is malformed.
+func macIn(options []byte, kind byte) (mac MAC, found, ok bool) {
 	for len(options) > 0 {
 		if len(options) < 2 {
 			return mac, found, false
@@ -78,7 +108,7 @@ func sourceMAC(options []byte) (mac MAC, found, ok bool) {
 		if length == 0 || length > len(options) {
 			return mac, found, false
 		}
-		if options[0] == optionSourceMAC && length == 8 {
+		if options[0] == kind && length == 8 {
 			mac, found = macOf(options[2:]), true
 		}
 		options = options[length:]

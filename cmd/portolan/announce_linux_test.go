@@ -31,6 +31,9 @@ func init() {
 		"network.announce.interfaces": func(t *testing.T) {
 			wantARP(t, "enabled: true, interfaces: [lan]", "enabled: true, interfaces: [uplink]")
 		},
+		"network.announce.nodeSelector": func(t *testing.T) {
+			wantARP(t, "enabled: true, nodeSelector: rack=b", "enabled: true")
+		},
 		"network.announce.bgp.asn": func(t *testing.T) { wantBGP(t, plain, bgp("65009", ""), "fdf1", 0) },
 		"network.announce.bgp.routerID": func(t *testing.T) {
 			wantBGP(t, plain, strings.Replace(plain, "bgp: {", "bgp: {routerID: 192.0.2.77, ", 1), "c000024d", 0)

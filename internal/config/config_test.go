@@ -533,6 +533,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a network without socket":       {"network: {cni: {socket: ''}}", ":1: network.cni.socket: \"\" is not an absolute path"},
 	"announcements perhaps":          {"network: {announce: {enabled: maybe}}", ":1: network.announce.enabled: \"maybe\" is not true or false"},
 	"announcements on no interface":  {"network: {announce: {interfaces: [\"\"]}}", ":1: network.announce.interfaces: is empty"},
+	"announcing nodes by a word":     {"network: {announce: {nodeSelector: uplink}}", ":1: network.announce.nodeSelector: \"uplink\" is not labels, such as rack=a,edge=yes"},
 	"an AS number of 33 bits":        {"network: {announce: {bgp: {asn: 4294967296}}}", ":1: network.announce.bgp.asn: 4294967296 is not between 0 and 4294967295"},
 	"a router's ID of IPv6":          {"network: {announce: {bgp: {routerID: \"::1\"}}}", ":1: network.announce.bgp.routerID: \"::1\" is not an address of IPv4"},
 	"a hold time of a second":        {"network: {announce: {bgp: {holdTime: 1s}}}", ":1: network.announce.bgp.holdTime: 1s is not between 3s and 65535s"},

@@ -31,6 +31,8 @@ type Config struct {
 	// Interfaces are the names of the interfaces on which all addresses are announced. If there are none, each address
 	// is announced on those whose prefix contains it.
 	Interfaces []string
+	// NodeSelector are labels of the nodes that announce addresses; all if there are none.
+	NodeSelector map[string]string
 	// Ours reports whether the addresses of a Service are announced; nil is all.
 	Ours func(*cluster.Service) bool
 	// Serving reports whether the node passes packets to the Services of an address; nil is always. ServingChanged
@@ -82,6 +84,9 @@ func (a *Announcer) Run(ctx context.Context) error { return newLoop(a).run(ctx) 
 type Stats struct {
 	// Addresses are those of all Services, and Unlinked those of them that are on no link of the node.
 	Addresses, Unlinked int
+	// Unclaimed are those that no node can serve, and Unshown those that are on a link of the node where no Node has an
+	// address, as far as their status says, so that the candidates may not be on the link.
+	Unclaimed, Unshown int
 	// Owned are those that the node answers for, counted for each link.
 	Owned int
 	// Taken and Given are how often the node began to answer for an address, and stopped.
@@ -111,7 +116,7 @@ type Conflict struct {
 
 // counters are the figures while they change.
 type counters struct {
-	addresses, unlinked, owned                                              atomic.Int64
+	addresses, unlinked, unclaimed, unshown, owned                          atomic.Int64
 	taken, given, replies, limited, announced, conflicts, malformed, unsent atomic.Uint64
 	conflict                                                                atomic.Pointer[Conflict]
 }
@@ -120,7 +125,8 @@ type counters struct {
 func (a *Announcer) Stats() Stats {
 	c := &a.counters
 	s := Stats{
-		Addresses: int(c.addresses.Load()), Unlinked: int(c.unlinked.Load()), Owned: int(c.owned.Load()),
+		Addresses: int(c.addresses.Load()), Unlinked: int(c.unlinked.Load()),
+		Unclaimed: int(c.unclaimed.Load()), Unshown: int(c.unshown.Load()), Owned: int(c.owned.Load()),
 		Taken: c.taken.Load(), Given: c.given.Load(), Replies: c.replies.Load(), Limited: c.limited.Load(),
 		Announced: c.announced.Load(), Conflicts: c.conflicts.Load(), Malformed: c.malformed.Load(), Unsent: c.unsent.Load(),
 	}

@@ -66,8 +66,10 @@ type loop struct {
 func newLoop(a *Announcer) *loop {
 	return &loop{
 		Announcer: a, self: plan.IDOf(a.cfg.Node), plan: make(map[netip.Addr]plan.Address),
-		compiler: plan.NewCompiler(plan.Config{Node: a.cfg.Node, Ours: a.cfg.Ours}),
-		links:    make(map[int]*link), defended: make(map[netip.Addr]time.Time), received: make(chan received, maxReceived),
+		compiler: plan.NewCompiler(plan.Config{
+			Node: a.cfg.Node, NodeSelector: a.cfg.NodeSelector, Ours: a.cfg.Ours,
+		}),
+		links: make(map[int]*link), defended: make(map[netip.Addr]time.Time), received: make(chan received, maxReceived),
 	}
 }
 
@@ -239,14 +241,27 @@ func clusterNumber(v *cluster.View) uint64 {
 
 // count sets the figures of the plan.
 func (l *loop) count() {
-	unlinked := 0
-	for a := range l.plan {
+	var unlinked, unclaimed, unshown int64
+	var example netip.Addr
+	for a, is := range l.plan {
 		if !slices.ContainsFunc(l.ifaces, func(i iface) bool { return l.isOn(a, &i) }) {
 			unlinked++
 		}
+		if len(is.Ranked) == 0 {
+			unclaimed++
+		}
+		if is.Unshown && len(l.cfg.Interfaces) == 0 {
+			unshown++
+			example = a
+		}
 	}
 	l.counters.addresses.Store(int64(len(l.plan)))
-	l.counters.unlinked.Store(int64(unlinked))
+	l.counters.unlinked.Store(unlinked)
+	l.counters.unclaimed.Store(unclaimed)
+	if before := l.counters.unshown.Swap(unshown); before == 0 && unshown > 0 {
+		l.cfg.Log.Warn("the status of no Node has an address on the link of an address: all nodes are candidates, also those "+
+			"that are not on the link; network.announce.nodeSelector names those that are", "address", example)
+	}
 }
 
 // isOn reports whether an address is announced on an interface.

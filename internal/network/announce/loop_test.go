@@ -227,11 +227,11 @@ func TestInterfaces(t *testing.T) {
 		defer func() { _ = set.stop() }()
 		for claim, of := range map[string]struct {
 			*agentFixture
-			want     map[string][]netip.Addr
-			unlinked int
+			want              map[string][]netip.Addr
+			unlinked, unshown int
 		}{
-			"by prefix": {near, map[string][]netip.Addr{"lan": {theVIP}}, 1},
-			"as set":    {set, map[string][]netip.Addr{"other": {theVIP, far}}, 0},
+			"by prefix": {near, map[string][]netip.Addr{"lan": {theVIP}}, 1, 1},
+			"as set":    {set, map[string][]netip.Addr{"other": {theVIP, far}}, 0, 0},
 		} {
 			of.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: "b"}) })
 			synctest.Wait()
@@ -240,6 +240,15 @@ func TestInterfaces(t *testing.T) {
 			}
 			if s := of.Stats(); s.Addresses != 2 || s.Unlinked != of.unlinked {
 				t.Errorf("%s: of %d addresses %d are on no link, want %d of 2", claim, s.Addresses, s.Unlinked, of.unlinked)
+			}
+			lines := strings.Count(of.log.String(), "the status of no Node")
+			if s := of.Stats(); s.Unshown != of.unshown || lines != of.unshown {
+				t.Errorf("%s: %d addresses of no Node's link, and %d lines, want %d", claim, s.Unshown, lines, of.unshown)
+			}
+			of.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: "a"}) })
+			synctest.Wait()
+			if s := of.Stats(); s.Unclaimed != 2 {
+				t.Errorf("%s: without nodes, %d addresses are unclaimed, want 2", claim, s.Unclaimed)
 			}
 		}
 	})

@@ -55,8 +55,8 @@ type Announcer struct {
 // NewAnnouncer returns an Announcer. It starts nothing.
 func NewAnnouncer(cfg AnnouncerConfig) *Announcer {
 	of := announce.Config{
-		Node: cfg.Node, Store: cfg.Store, Interfaces: cfg.Settings.Interfaces, Ours: cfg.Ours, BGP: cfg.Settings.BGP,
-		Log: cfg.Log,
+		Node: cfg.Node, Store: cfg.Store, Interfaces: cfg.Settings.Interfaces,
+		NodeSelector: cfg.Settings.NodeSelector, Ours: cfg.Ours, BGP: cfg.Settings.BGP, Log: cfg.Log,
 	}
 	if of.BGP != nil {
 		of.BGP.Log = cfg.Log
@@ -88,6 +88,12 @@ func (a *Announcer) Ready() (missing, remarks []string) {
 			s.Unlinked, s.Addresses,
 		))
 	}
+	if s.Unshown > 0 {
+		remarks = append(remarks, fmt.Sprintf(
+			"%d of %d addresses of load balancers are on a link where no Node has an address in its status; "+
+				"network.announce.nodeSelector names the nodes that are on it", s.Unshown, s.Addresses,
+		))
+	}
 	if c := s.Conflict; c != nil {
 		remarks = append(remarks, fmt.Sprintf(
 			"another host, %s on %s, has the address %s of a load balancer", c.MAC, c.Interface, c.Addr,
@@ -111,7 +117,15 @@ type announceMetrics struct{ *announce.Announcer }
 
 var (
 	announceAddresses = metrics.Desc("announce_addresses", "Addresses of load balancers, counted once.")
-	announceOwned     = metrics.Desc(
+	announceUnclaimed = metrics.Desc(
+		"announce_addresses_unclaimed",
+		"Addresses of load balancers that no node can serve.",
+	)
+	announceUnshown = metrics.Desc(
+		"announce_addresses_unshown",
+		"Addresses on a link of the node where no Node has an address in its status: the candidates may not be on it.",
+	)
+	announceOwned = metrics.Desc(
 		"announce_addresses_owned",
 		"Addresses that the node answers for, counted for each link.",
 	)
@@ -138,7 +152,7 @@ var (
 // Describe sends the descriptions of all metrics.
 func (m announceMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		announceAddresses, announceOwned, announceTaken, announceGiven, announceReplies, announceLimited, announceConflicts,
+		announceAddresses, announceUnclaimed, announceUnshown, announceOwned, announceTaken, announceGiven, announceReplies, announceLimited, announceConflicts,
 		announceMalformed, announceUnsent, announceRouters,
 	} {
 		ch <- d
@@ -149,6 +163,8 @@ func (m announceMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m announceMetrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.Stats()
 	metrics.Gauge(ch, announceAddresses, float64(s.Addresses))
+	metrics.Gauge(ch, announceUnclaimed, float64(s.Unclaimed))
+	metrics.Gauge(ch, announceUnshown, float64(s.Unshown))
 	metrics.Gauge(ch, announceOwned, float64(s.Owned))
 	for d, n := range map[*prometheus.Desc]uint64{
 		announceTaken: s.Taken, announceGiven: s.Given, announceReplies: s.Replies, announceLimited: s.Limited,

@@ -77,6 +77,7 @@
 - network.cni.confDir
 - network.announce.enabled
 - network.announce.interfaces
+- network.announce.nodeSelector
 - network.announce.bgp.asn
 - network.announce.bgp.routerID
 - network.announce.bgp.holdTime
@@ -233,6 +234,7 @@
 - network.cni.confDir
 - network.announce.enabled
 - network.announce.interfaces
+- network.announce.nodeSelector
 - network.announce.bgp.asn
 - network.announce.bgp.routerID
 - network.announce.bgp.holdTime

@@ -24,8 +24,8 @@ type address struct {
 	services []cluster.Key // sorted
 	best     []ranked
 	// near: best are on the link of the address.
-	near bool
-	mine bool
+	near          bool
+	mine, unshown bool
 	// candidates are those that serve all Services, sorted; nil is all nodes.
 	candidates []string
 	// told: it is among the addresses of the Changes so far.
@@ -147,7 +147,7 @@ func (s *service) addresses() []netip.Addr {
 func (b *batch) node(name string) {
 	old, now := b.nodes[name], node{id: IDOf(name)}
 	if n := b.view.Node(name); n != nil {
-		now.fitness, now.cordoned, now.addrs = fitnessOf(n), n.Cordoned, n.Addresses
+		now.fitness, now.cordoned, now.addrs = b.cfg.fitnessOf(n), n.Cordoned, n.Addresses
 	}
 	if old.equal(now) || old.fitness == unfit && now.fitness == unfit {
 		return
@@ -255,16 +255,17 @@ func (b *batch) join(a netip.Addr, held *address, out *Changes) bool {
 // tell has the best candidates be those of an address, and adds them to the changes if they are others than before.
 func (b *batch) tell(a netip.Addr, held *address, best []ranked, out *Changes) {
 	mine := held.serves(b.cfg.Node) && b.mayAnnounce(b.nodes[b.cfg.Node])
-	same := held.told && held.mine == mine && slices.EqualFunc(held.best, best, ranked.isSame)
+	unshown := b.linkOf(a).IsValid() && !held.near && len(best) > 0
+	same := held.told && held.mine == mine && held.unshown == unshown && slices.EqualFunc(held.best, best, ranked.isSame)
 	if b.rank(a, held, best); same {
 		return
 	}
-	held.mine, held.told = mine, true
+	held.mine, held.unshown, held.told = mine, unshown, true
 	out.Put[a] = held.output()
 }
 
 func (h *address) output() Address {
-	o := Address{Mine: h.mine}
+	o := Address{Mine: h.mine, Unshown: h.unshown}
 	for _, r := range h.best {
 		o.Ranked = append(o.Ranked, r.name)
 	}

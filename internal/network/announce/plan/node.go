@@ -21,8 +21,8 @@ const (
 	ready
 )
 
-func fitnessOf(n *cluster.Node) fitness {
-	if n == nil || n.Leaving {
+func (c *Config) fitnessOf(n *cluster.Node) fitness {
+	if n == nil || n.Leaving || !c.selects(n) {
 		return unfit
 	}
 	if _, excluded := n.Labels[labelExcluded]; excluded {
@@ -32,6 +32,16 @@ func fitnessOf(n *cluster.Node) fitness {
 		return ready
 	}
 	return notReady
+}
+
+// selects reports whether a Node has all labels of the selector.
+func (c *Config) selects(n *cluster.Node) bool {
+	for name, value := range c.NodeSelector {
+		if v, has := n.Labels[name]; !has || v != value {
+			return false
+		}
+	}
+	return true
 }
 
 // node is a node that is not unfit.

@@ -30,6 +30,9 @@ type Address struct {
 	// Mine reports whether the node that is compiled for is a candidate, of whatever rank: where routers spread
 	// packets over several nodes, all candidates announce the address.
 	Mine bool
+	// Unshown: the address is on a link of the node that is compiled for, and no candidate has an address there, as far
+	// as the status of its Node says. The best candidates may not be on the link.
+	Unshown bool
 }
 
 // Changes are addresses that have others than before.
@@ -42,6 +45,8 @@ type Changes struct {
 type Config struct {
 	// Node is the name of the node that is compiled for.
 	Node string
+	// NodeSelector are labels of the nodes that announce addresses; all if there are none.
+	NodeSelector map[string]string
 	// Ours reports whether the addresses of a Service are announced; nil is all.
 	Ours func(*cluster.Service) bool
 }

@@ -172,6 +172,23 @@ func TestCordoned(t *testing.T) {
 	}
 }
 
+// TestNodeSelector: candidates have all labels of the selector.
+func TestNodeSelector(t *testing.T) {
+	t.Parallel()
+	labelled := func(name string, labels map[string]string) *cluster.Node {
+		n := readyNode(name)
+		n.Labels = labels
+		return n
+	}
+	got := compileAll(newStore(
+		balancer("web", "192.0.2.1"), labelled("a", map[string]string{"uplink": "yes", "rack": "1"}), readyNode("c"),
+		labelled("b", map[string]string{"uplink": "no", "rack": "1"}), labelled("d", map[string]string{"uplink": "yes"}),
+	), Config{Node: "b", NodeSelector: map[string]string{"uplink": "yes", "rack": "1"}})
+	if is := got[netip.MustParseAddr("192.0.2.1")]; !slices.Equal(is.Ranked, []string{"a"}) || is.Mine {
+		t.Errorf("the candidates are %+v, want a alone", is)
+	}
+}
+
 // TestLinks: on a link, the candidates are the nodes that are on it, if their addresses say so.
 func TestLinks(t *testing.T) {
 	t.Parallel()
@@ -192,6 +209,9 @@ func TestLinks(t *testing.T) {
 		is := got[netip.MustParseAddr(addr)]
 		if len(is.Ranked) != want || want == 2 && slices.Contains(is.Ranked, "c") || !is.Mine {
 			t.Errorf("%s: %+v, want %d candidates, and c among those for routers", addr, is, want)
+		}
+		if unshown := addr == "203.0.113.1"; is.Unshown != unshown {
+			t.Errorf("%s: Unshown is %t, want %t", addr, is.Unshown, unshown)
 		}
 	}
 }
@@ -268,7 +288,7 @@ func TestIncrementalEqualsFull(t *testing.T) {
 	for seed := range uint64(3000) {
 		links := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.0.2.2/31")}
 		r := &random{rand.New(rand.NewPCG(seed, 5))}
-		cfg := Config{Node: "a", Ours: func(s *cluster.Service) bool { return !s.Headless }}
+		cfg := Config{Node: "a", NodeSelector: map[string]string{"uplink": "yes"}, Ours: func(s *cluster.Service) bool { return !s.Headless }}
 		store := newStore()
 		feed := store.Subscribe()
 		c, told := NewCompiler(cfg), make(map[netip.Addr]Address)
@@ -329,8 +349,9 @@ func (r *random) change(tx *cluster.Tx) {
 	case 3, 4, 5, 6:
 		n := &cluster.Node{Name: r.nodeName(), Ready: r.IntN(3) > 0, Leaving: r.IntN(8) == 0, Cordoned: r.IntN(4) == 0}
 		n.Addresses = []netip.Addr{netip.MustParseAddr(pick(r, "192.0.2.3", "192.0.2.9", "198.51.100.1"))}
+		n.Labels = map[string]string{"uplink": pick(r, "yes", "yes", "yes", "no")}
 		if r.IntN(8) == 0 {
-			n.Labels = map[string]string{labelExcluded: "true"}
+			n.Labels[labelExcluded] = "true"
 		}
 		tx.Put(n)
 	case 7, 8:

@@ -12,6 +12,8 @@ var Keys = key.Table{
 	{Path: "network.announce.interfaces", Restart: []key.Condition{key.Always},
 		Description: "The interfaces on which all addresses are announced by ARP and Neighbor Discovery; when empty, " +
 			"each is on those whose prefix contains it."},
+	{Path: "network.announce.nodeSelector", Restart: []key.Condition{key.Always},
+		Description: "Labels of the Nodes that announce addresses, as in `uplink=yes,rack=a`; all when empty."},
 	{Path: "network.announce.bgp",
 		Description: "Routers that are told of the addresses with BGP."},
 	{Path: "network.announce.bgp.asn", Min: "0", Max: "4294967295", Restart: []key.Condition{key.Always},

@@ -24,7 +24,9 @@ type Announce struct {
 	// Interfaces are the names of those on which addresses are announced; none are those whose prefix contains the
 	// address.
 	Interfaces []string `yaml:"interfaces"`
-	BGP        BGP      `yaml:"bgp"`
+	// NodeSelector is labels of the nodes that announce addresses, as in a=b,c=d; empty is all nodes.
+	NodeSelector string `yaml:"nodeSelector"`
+	BGP          BGP    `yaml:"bgp"`
 }
 
 // BGP is the section of routers. Without peers, none is told.
@@ -58,6 +60,8 @@ func Default() Announce {
 type Compiled struct {
 	Enabled    bool
 	Interfaces []string
+	// NodeSelector are labels; nil is all nodes.
+	NodeSelector map[string]string
 	// BGP is nil without peers. It has no Log.
 	BGP *bgp.Config
 }
@@ -69,6 +73,9 @@ func (a *Announce) Compile() (made Compiled, err error) {
 	made = Compiled{Enabled: a.Enabled, Interfaces: a.Interfaces}
 	if i := slices.Index(a.Interfaces, ""); i >= 0 {
 		return made, key.ItemErrorf("network.announce.interfaces", i, "is empty")
+	}
+	if made.NodeSelector, err = parseLabels(a.NodeSelector); err != nil {
+		return made, key.Errorf("network.announce.nodeSelector", "%w", err)
 	}
 	b := &a.BGP
 	config := &bgp.Config{ASN: uint32(b.ASN), HoldTime: time.Duration(b.HoldTime)}

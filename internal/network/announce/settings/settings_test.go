@@ -18,7 +18,7 @@ import (
 // whole returns a section with all keys.
 func whole() Announce {
 	a := Default()
-	a.Interfaces = []string{"lan"}
+	a.Interfaces, a.NodeSelector = []string{"lan"}, "uplink=yes"
 	a.BGP.ASN, a.BGP.RouterID = 65001, "192.0.2.1"
 	a.BGP.Peers = []Peer{{
 		Address: "192.0.2.250", ASN: 65002, Port: 1790, PasswordFile: "/run/secrets/bgp",
@@ -38,6 +38,9 @@ func TestCompile(t *testing.T) {
 	made, err := a.Compile()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !maps.Equal(made.NodeSelector, map[string]string{"uplink": "yes"}) {
+		t.Errorf("NodeSelector is %v", made.NodeSelector)
 	}
 	b, p := made.BGP, made.BGP.Peers[0]
 	if b.ASN != 65001 || b.HoldTime != bgp.DefaultHoldTime || b.RouterID != netip.MustParseAddr("192.0.2.1") {
@@ -59,6 +62,10 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		"an interface without a name": {func(a *Announce) { a.Interfaces = []string{""} }, "network.announce.interfaces: is empty"},
+		"nodes by a set of values": {
+			func(a *Announce) { a.NodeSelector = "rack in (a,b)" },
+			`network.announce.nodeSelector: "rack in (a,b)" is not labels, such as rack=a,edge=yes`,
+		},
 		"an ID of IPv6": {
 			func(a *Announce) { a.BGP.RouterID = "::1" }, `network.announce.bgp.routerID: "::1" is not an address of IPv4`,
 		},

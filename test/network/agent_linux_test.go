@@ -35,6 +35,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if name := os.Getenv(asAnnouncer); name != "" {
+		if err := runAnnouncer(name); err != nil {
+			fmt.Fprintln(os.Stderr, "announcer:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

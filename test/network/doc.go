@@ -5,4 +5,6 @@
 //	node-1 192.0.2.1 ──┐
 //	                   ├── router ── node-3 198.51.100.3
 //	node-2 192.0.2.2 ──┘
+//
+// For the addresses of load balancers, three nodes and a client are on one link, and the agents announce only.
 package network

@@ -59,6 +59,14 @@ type network interface {
 	// watch sends a token for each change, until ctx is done.
 	watch(ctx context.Context, changed chan<- struct{}) error
 	open(i iface, c *counters, received chan<- received) (port, error)
+	// formerNodes returns what sends connections to the nodes that had addresses before.
+	formerNodes() formerNodes
+}
+
+// formerNodes is the nodes that announced addresses before, and have connections of them, by their addresses.
+type formerNodes interface {
+	Set(former map[netip.Addr]netip.Addr) error
+	Close()
 }
 
 // New returns an Announcer. It starts nothing.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/network/announce/frame"
+	"portolan.dev/portolan/internal/network/announce/handover"
 )
 
 // host is the host's interfaces.
@@ -39,6 +40,8 @@ func (host) interfaces() (all []iface, err error) {
 	}
 	return all, nil
 }
+
+func (host) formerNodes() formerNodes { return handover.New() }
 
 // maxReads is how often the addresses are read again while others change them.
 const maxReads = 20

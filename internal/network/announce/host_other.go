@@ -5,6 +5,7 @@ package announce
 import (
 	"context"
 	"errors"
+	"net/netip"
 )
 
 // host is the host's interfaces.
@@ -20,3 +21,14 @@ func (host) watch(ctx context.Context, _ chan<- struct{}) error {
 func (host) open(iface, *counters, chan<- received) (port, error) {
 	return nil, errors.New("addresses are announced on Linux only")
 }
+
+func (host) formerNodes() formerNodes { return noFormerNodes{} }
+
+// noFormerNodes is for hosts that announce nothing.
+type noFormerNodes struct{}
+
+// Set does nothing.
+func (noFormerNodes) Set(map[netip.Addr]netip.Addr) error { return nil }
+
+// Close does nothing.
+func (noFormerNodes) Close() {}

@@ -60,6 +60,8 @@ type link struct {
 	machine *failover.Machine
 	addrs   map[netip.Addr]struct{}
 	macs    map[plan.ID]frame.MAC // of other agents
+	// former are the nodes that announced addresses of this one before, and live.
+	former map[netip.Addr]plan.ID
 	// unannounced are addresses to announce, see flush.
 	unannounced []netip.Addr
 }
@@ -68,6 +70,9 @@ type link struct {
 func (l *link) do(out failover.Output, c *counters, cluster uint64) {
 	if len(out.Own) > 0 {
 		l.port.own(out.Own)
+	}
+	for _, h := range out.Handed {
+		l.former[h.Addr] = h.Former
 	}
 	l.unannounced = append(l.unannounced, out.Announce...)
 	for i := range out.Messages {
@@ -81,6 +86,9 @@ func (l *link) do(out failover.Output, c *counters, cluster uint64) {
 	}
 	if len(out.Disown) > 0 {
 		l.port.disown(out.Disown)
+		for _, a := range out.Disown {
+			delete(l.former, a)
+		}
 	}
 	c.taken.Add(uint64(len(out.Own)))
 	c.given.Add(uint64(len(out.Disown)))

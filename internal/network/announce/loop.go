@@ -57,10 +57,14 @@ type loop struct {
 	// was last logged.
 	defended map[netip.Addr]time.Time
 	reported time.Time
-	backoff  retry.Backoff
-	again    <-chan time.Time // when links are opened again, nil if all are open
-	burst    <-chan time.Time // when more addresses are announced, nil if none are to be
-	stopping bool
+	// former is the former nodes that the kernel has, and names those of nodes by their IDs.
+	former      map[netip.Addr]netip.Addr
+	formerNodes formerNodes
+	names       map[plan.ID]string
+	backoff     retry.Backoff
+	again       <-chan time.Time // when links are opened again, nil if all are open
+	burst       <-chan time.Time // when more addresses are announced, nil if none are to be
+	stopping    bool
 }
 
 func newLoop(a *Announcer) *loop {
@@ -69,7 +73,8 @@ func newLoop(a *Announcer) *loop {
 		compiler: plan.NewCompiler(plan.Config{
 			Node: a.cfg.Node, NodeSelector: a.cfg.NodeSelector, Ours: a.cfg.Ours,
 		}),
-		links: make(map[int]*link), defended: make(map[netip.Addr]time.Time), received: make(chan received, maxReceived),
+		links: make(map[int]*link), formerNodes: a.network.formerNodes(), names: make(map[plan.ID]string),
+		defended: make(map[netip.Addr]time.Time), received: make(chan received, maxReceived),
 	}
 }
 
@@ -86,6 +91,7 @@ func (l *loop) run(ctx context.Context) error {
 		watching.Go(func() { _ = l.speaker.Run(ctx) }) // its error is nil
 	}
 	watching.Go(func() { watched <- l.network.watch(running, changed) })
+	defer l.formerNodes.Close()
 	defer l.closeAll()
 	l.lookAtInterfaces()
 	tick := time.NewTicker(interval)
@@ -156,6 +162,7 @@ func (l *loop) tick() {
 
 // flush has the links do what they were told, unless it is to wait.
 func (l *loop) flush() {
+	l.setFormer() // before hosts are told
 	if l.burst != nil {
 		return
 	}
@@ -259,8 +266,10 @@ func (l *loop) count() {
 	l.counters.unlinked.Store(unlinked)
 	l.counters.unclaimed.Store(unclaimed)
 	if before := l.counters.unshown.Swap(unshown); before == 0 && unshown > 0 {
-		l.cfg.Log.Warn("the status of no Node has an address on the link of an address: all nodes are candidates, also those "+
-			"that are not on the link; network.announce.nodeSelector names those that are", "address", example)
+		l.cfg.Log.Warn(
+			"the status of no Node has an address on the link of an address: all nodes are candidates, also those that are "+
+				"not on the link; network.announce.nodeSelector names those that are", "address", example,
+		)
 	}
 }
 
@@ -326,7 +335,7 @@ func (l *loop) open(at *iface) *link {
 	}
 	k := &link{
 		iface: *at, port: p, machine: failover.New(l.self), addrs: make(map[netip.Addr]struct{}),
-		macs: make(map[plan.ID]frame.MAC),
+		macs: make(map[plan.ID]frame.MAC), former: make(map[netip.Addr]plan.ID),
 	}
 	p.renew()
 	l.links[at.index] = k
@@ -435,4 +444,47 @@ func (l *loop) defend(claim *received) {
 		l.defended[claim.conflict] = now
 		k.port.announce(claim.conflict)
 	}
+}
+
+// setFormer has the kernel know the former nodes.
+func (l *loop) setFormer() {
+	former := make(map[netip.Addr]netip.Addr)
+	for _, k := range l.links {
+		if len(k.former) > 0 {
+			l.cfg.Store.View(func(v *cluster.View) { l.addFormer(v, k, former) })
+		}
+	}
+	if maps.Equal(former, l.former) {
+		return
+	}
+	l.former = former
+	if err := l.formerNodes.Set(former); err != nil {
+		l.cfg.Log.Warn("connections that began at the nodes which had addresses before are lost", "err", err)
+	}
+}
+
+// addFormer adds the former nodes of a link that are ready: what is sent to others is lost, and it is better that the
+// client learns that its connection is.
+func (l *loop) addFormer(v *cluster.View, k *link, former map[netip.Addr]netip.Addr) {
+	for a, id := range k.former {
+		n := l.nodeOf(v, id)
+		if n == nil {
+			delete(k.former, a)
+			continue
+		}
+		i := slices.IndexFunc(n.Addresses, func(o netip.Addr) bool { return o.Is4() == a.Is4() && k.contains(o) })
+		if i >= 0 && n.Ready {
+			former[a] = n.Addresses[i]
+		}
+	}
+}
+
+// nodeOf returns the Node with an ID, or nil.
+func (l *loop) nodeOf(v *cluster.View, id plan.ID) *cluster.Node {
+	if _, known := l.names[id]; !known {
+		for n := range v.Nodes() {
+			l.names[plan.IDOf(n.Name)] = n.Name
+		}
+	}
+	return v.Node(l.names[id])
 }

@@ -31,6 +31,7 @@ type fakeHost struct {
 	ifaces  []iface
 	changed chan<- struct{}
 	ports   map[string]*fakePort
+	former  map[netip.Addr]netip.Addr
 }
 
 type fakePort struct {
@@ -63,6 +64,17 @@ func (h *fakeHost) open(i iface, _ *counters, in chan<- received) (port, error) 
 	h.ports[i.name] = p
 	return p, nil
 }
+
+func (h *fakeHost) formerNodes() formerNodes { return h }
+
+func (h *fakeHost) Set(former map[netip.Addr]netip.Addr) error {
+	h.segment.mu.Lock()
+	defer h.segment.mu.Unlock()
+	h.former = former
+	return nil
+}
+
+func (h *fakeHost) Close() {}
 
 func (p *fakePort) locked(do func()) {
 	p.host.segment.mu.Lock()
@@ -334,6 +346,7 @@ func TestManyAddresses(t *testing.T) {
 		f := new(segment).join("a", Config{}, many...)
 		defer func() { _ = f.stop() }()
 		f.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: "b"}) })
+		time.Sleep(interval) // in which another node could say that it has them
 		for i, want := range []int{burst, 2 * burst, len(many)} {
 			synctest.Wait()
 			p, got := f.host.ports["lan"], 0
@@ -343,6 +356,49 @@ func TestManyAddresses(t *testing.T) {
 			}
 			time.Sleep(burstPause)
 		}
+	})
+}
+
+// TestFormerNode: connections of an address go on at the node that handed it over, while its Node is ready.
+func TestFormerNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := pair(new(segment))
+		defer func() { _ = second.stop() }()
+		addr := netip.MustParseAddr("192.0.2.7")
+		put := func(node cluster.Node) {
+			node.Name, node.Addresses = first.cfg.Node, []netip.Addr{netip.MustParseAddr("198.51.100.7"), addr}
+			second.store.Update(func(tx *cluster.Tx) { tx.Put(&node) })
+			synctest.Wait()
+		}
+		expect := func(when string, want netip.Addr) {
+			t.Helper()
+			synctest.Wait()
+			var got netip.Addr
+			second.host.segment.mu.Lock()
+			got = second.host.former[theVIP]
+			second.host.segment.mu.Unlock()
+			if got != want {
+				t.Errorf("%s, connections go on at %s, want %s", when, got, want)
+			}
+		}
+		second.store.Update(func(tx *cluster.Tx) {
+			tx.Put(&cluster.Node{Name: second.cfg.Node, Ready: true, Addresses: []netip.Addr{addr.Next()}})
+		})
+		put(cluster.Node{Ready: true})
+		time.Sleep(2 * time.Second)
+		expect("before", netip.Addr{})
+		if err := first.stop(); err != nil {
+			t.Error(err)
+		}
+		second.expect(t, "after the end of the other one", "lan")
+		expect("after the end of the other one's agent", addr)
+		put(cluster.Node{})
+		expect("while the node is not ready", netip.Addr{})
+		put(cluster.Node{Ready: true, Leaving: true})
+		expect("when it is ready again, and leaves", addr)
+		second.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: first.cfg.Node}) })
+		expect("without the node", netip.Addr{})
 	})
 }
 

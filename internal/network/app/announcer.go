@@ -152,8 +152,8 @@ var (
 // Describe sends the descriptions of all metrics.
 func (m announceMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		announceAddresses, announceUnclaimed, announceUnshown, announceOwned, announceTaken, announceGiven, announceReplies, announceLimited, announceConflicts,
-		announceMalformed, announceUnsent, announceRouters,
+		announceAddresses, announceUnclaimed, announceUnshown, announceOwned, announceTaken, announceGiven, announceReplies,
+		announceLimited, announceConflicts, announceMalformed, announceUnsent, announceRouters,
 	} {
 		ch <- d
 	}

@@ -52,9 +52,17 @@ var repeats = []uint64{1, 2, 4, 8}
 type Output struct {
 	// Own are addresses that the node answers for from now on, and Disown those that it does not any more.
 	Own, Disown []netip.Addr
+	// Handed are addresses that this node has taken over from one that lives.
+	Handed []Handed
 	// Announce are those to tell all hosts on the link of.
 	Announce []netip.Addr
 	Messages []Message
+}
+
+// Handed is an address, and the node that announced it before.
+type Handed struct {
+	Addr   netip.Addr
+	Former plan.ID
 }
 
 // Message is a message to another node; to all if To is 0.
@@ -101,6 +109,13 @@ type address struct {
 	// owned: this node answers for the address.
 	owned bool
 	since uint64 // the tick at which it was last announced anew
+	// holder is the other node that last said that it announces the address, or announced it; 0 if there is none, or it
+	// died.
+	holder plan.ID
+	// heard: a node said so, or died. Before, another node may have the address.
+	heard bool
+	// silent: this node owns the address, and has told agents only.
+	silent bool
 	// releasing is the tick at which this node stops to answer, though nobody else has begun; 0 if it does not want to.
 	releasing uint64
 }
@@ -274,24 +289,32 @@ func (m *Machine) allOut(x *address) bool {
 }
 
 // own has the node answer for an address. Nodes that are before it though they are not in the plan are forgotten: all
-// before it are out.
+// before it are out. Hosts are told at the next tick, if nobody was heard to have the address.
 func (m *Machine) own(x *address) {
 	m.setAbove(x, x.ranked[:slices.Index(x.ranked, m.self)])
 	x.owned, x.releasing = true, 0
 	m.active[x.addr] = x
 	m.out.Own = append(m.out.Own, x.addr)
+	if x.holder != 0 {
+		m.out.Handed = append(m.out.Handed, Handed{x.addr, x.holder})
+	}
+	if !x.heard { // a node that has the address gives it up first, so that its connections are known: see released
+		x.silent, x.since = true, m.tick
+		m.tell(frame.Active, 0, x.addr)
+		return
+	}
 	m.announce(x)
 }
 
 // announce tells hosts and agents that this node has the address, and has hosts told again.
 func (m *Machine) announce(x *address) {
-	x.since = m.tick
+	x.since, x.silent = m.tick, false
 	m.out.Announce = append(m.out.Announce, x.addr)
 	m.tell(frame.Active, 0, x.addr)
 }
 
 func (m *Machine) disown(x *address) {
-	x.owned, x.releasing = false, 0
+	x.owned, x.releasing, x.silent = false, 0, false
 	delete(m.active, x.addr)
 	m.out.Disown = append(m.out.Disown, x.addr)
 }

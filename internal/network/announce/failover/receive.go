@@ -89,6 +89,9 @@ func (m *Machine) replied(from plan.ID, in *frame.Message) {
 		s := x.above[from]
 		if i := slices.Index(in.Addrs, a); i >= 0 {
 			*s = stance{active: in.Announced>>i&1 != 0}
+			if s.active {
+				x.holder, x.heard = from, true
+			}
 		} else {
 			*s = stance{declined: s.declined + 1}
 		}
@@ -120,6 +123,7 @@ func (m *Machine) claimed(from plan.ID, a netip.Addr) {
 	if x == nil {
 		return
 	}
+	x.holder, x.heard = from, true
 	if s := x.above[from]; s != nil {
 		*s = stance{active: true}
 		p := m.peers[from]
@@ -148,11 +152,17 @@ func (m *Machine) released(from plan.ID, a netip.Addr, to plan.ID) {
 	if x == nil {
 		return
 	}
+	if x.holder, x.heard = from, true; x.owned {
+		m.out.Handed = append(m.out.Handed, Handed{a, from})
+	}
 	if s := x.above[from]; s != nil && to == 0 {
 		*s = stance{declined: declines}
 		m.settle(x)
 	}
-	if x.owned && x.releasing == 0 { // hosts may have the MAC of the other one
+	switch {
+	case x.silent:
+		m.announce(x)
+	case x.owned && x.releasing == 0: // hosts may have the MAC of the other one
 		m.announceAgain(x)
 	}
 }

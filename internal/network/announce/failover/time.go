@@ -37,6 +37,10 @@ func (m *Machine) miss(id plan.ID, p *peer) {
 	if p.unanswered++; p.dead() {
 		for _, x := range p.above {
 			*x.above[id] = stance{} // when it returns, it says what it announces
+			x.heard = true
+			if x.holder == id {
+				x.holder = 0
+			}
 			m.settle(x)
 		}
 	}
@@ -58,6 +62,7 @@ func (m *Machine) advance() Output {
 			m.tell(frame.Release, 0, x.addr)
 			continue
 		case slices.Contains(repeats, m.tick-x.since), (m.tick+plan.Score(x.addr, m.self))%refreshTicks == 0:
+			x.silent = false
 			m.out.Announce = append(m.out.Announce, x.addr)
 		}
 		mine = append(mine, x.addr)

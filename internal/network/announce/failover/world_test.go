@@ -26,6 +26,7 @@ type member struct {
 	id      plan.ID
 	machine *Machine
 	owned   map[netip.Addr]bool
+	former  map[netip.Addr]plan.ID // of owned
 	dead    bool
 	paused  bool
 	ticked  int // when its last tick was
@@ -69,7 +70,10 @@ func newWorld(t *testing.T, seed uint64, names ...string) *world {
 
 // start starts the agent of a node, which has no plan yet.
 func (w *world) start(name string) *member {
-	m := &member{name: name, id: plan.IDOf(name), machine: New(plan.IDOf(name)), owned: make(map[netip.Addr]bool)}
+	m := &member{
+		name: name, id: plan.IDOf(name), machine: New(plan.IDOf(name)), owned: make(map[netip.Addr]bool),
+		former: make(map[netip.Addr]plan.ID),
+	}
 	w.members[m.id] = m
 	m.ticked = w.now
 	w.in(1+w.random.IntN(interval), func() { w.tick(m) })
@@ -114,6 +118,13 @@ func (w *world) do(m *member, out Output) {
 	}
 	for _, a := range out.Disown {
 		delete(m.owned, a)
+		delete(m.former, a)
+	}
+	for _, h := range out.Handed {
+		if !m.owned[h.Addr] {
+			w.t.Errorf("%s is handed %s, for which it does not answer", m.name, h.Addr)
+		}
+		m.former[h.Addr] = h.Former
 	}
 	for _, a := range out.Announce {
 		if !m.owned[a] {
@@ -299,6 +310,44 @@ func TestDrained(t *testing.T) {
 		if w.none > 0 || w.twice > 21 {
 			t.Errorf("%s: %d ms without an owner, %d ms with two", claim, w.none, w.twice)
 		}
+	}
+}
+
+// TestHanded: the new owner knows the former one before hosts know of the change, if that one lives.
+func TestHanded(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(seeds) {
+		w := settled(t, seed)
+		expect := func(when, owner, former string) {
+			t.Helper()
+			w.expect(vip, owner)
+			if got := w.named(owner).former[vip]; former == "" && got != 0 || former != "" && got != plan.IDOf(former) {
+				t.Errorf("seed %d: %s, the former node of %s is %x, want %q", seed, when, owner, got, former)
+			}
+		}
+		expect("settled", "a", "")
+		w.plan(vip, []string{"b", "c", "a"})
+		w.run(10)
+		expect("cordoned", "b", "a")
+		w.run(1000)
+		w.plan(vip, []string{"a", "b", "c"})
+		w.run(10)
+		expect("and back", "a", "b")
+		w.run(1000)
+		w.do(w.named("a"), w.named("a").machine.Stop())
+		w.run(10)
+		expect("stopped", "b", "a")
+		w.start("a")
+		w.plan(vip, []string{"a", "b", "c"}, "a")
+		if w.believed[vip] != plan.IDOf("b") {
+			t.Errorf("seed %d: a tells hosts that it has the address before it knows who had it", seed)
+		}
+		w.run(10)
+		expect("started again", "a", "b")
+		w.run(1000)
+		w.named("a").dead = true
+		w.run(2000)
+		expect("killed", "b", "")
 	}
 }
 

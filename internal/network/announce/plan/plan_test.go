@@ -175,14 +175,14 @@ func TestCordoned(t *testing.T) {
 // TestNodeSelector: candidates have all labels of the selector.
 func TestNodeSelector(t *testing.T) {
 	t.Parallel()
-	labelled := func(name string, labels map[string]string) *cluster.Node {
+	labeled := func(name string, labels map[string]string) *cluster.Node {
 		n := readyNode(name)
 		n.Labels = labels
 		return n
 	}
 	got := compileAll(newStore(
-		balancer("web", "192.0.2.1"), labelled("a", map[string]string{"uplink": "yes", "rack": "1"}), readyNode("c"),
-		labelled("b", map[string]string{"uplink": "no", "rack": "1"}), labelled("d", map[string]string{"uplink": "yes"}),
+		balancer("web", "192.0.2.1"), labeled("a", map[string]string{"uplink": "yes", "rack": "1"}), readyNode("c"),
+		labeled("b", map[string]string{"uplink": "no", "rack": "1"}), labeled("d", map[string]string{"uplink": "yes"}),
 	), Config{Node: "b", NodeSelector: map[string]string{"uplink": "yes", "rack": "1"}})
 	if is := got[netip.MustParseAddr("192.0.2.1")]; !slices.Equal(is.Ranked, []string{"a"}) || is.Mine {
 		t.Errorf("the candidates are %+v, want a alone", is)

@@ -131,7 +131,10 @@ func (n *Network) Run(ctx context.Context) error {
 	if node == nil {
 		return err
 	}
-	defer node.Close()
+	defer func() {
+		n.worker.table.Close() // before the next process begins, which cannot program a table that this one has
+		node.Close()
+	}()
 	boxes := &sandboxes{
 		links: kernelLinks{}, ports: n.worker, admission: n.cfg.Admission, node: n.worker.link, await: n.worker.await,
 		flows: trackedFlows{n.cfg.Log}, log: n.cfg.Log, busy: make(map[attach.ID]*turn),

@@ -235,11 +235,21 @@ func (s *sandboxes) reclaim(ctx context.Context) (ended int) {
 // endAll ends what ended while the agent was away, and reclaims what is gone.
 func (s *sandboxes) endAll(ctx context.Context) {
 	for _, id := range s.pool.Ended() {
-		if err := s.del(ctx, id); err != nil {
+		if err := s.endAway(ctx, id); err != nil {
 			s.log.Warn("an attachment that ended while the agent was away is not released", "attachment", id, "err", err)
 		}
 	}
 	s.reclaim(ctx)
+}
+
+// endAway ends an attachment that ended while the agent was away, unless it has begun anew meanwhile.
+func (s *sandboxes) endAway(ctx context.Context, id attach.ID) error {
+	defer s.lock(id)()
+	record, ok := s.pool.Get(id)
+	if !ok || !slices.Contains(s.pool.Ended(), id) {
+		return nil
+	}
+	return s.undo(ctx, record)
 }
 
 // end ends an attachment whose link is gone, unless a call for it is in progress or has made it anew, and reports

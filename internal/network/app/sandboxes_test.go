@@ -435,6 +435,45 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// deletedThen are links of which the first deletion is followed by something else.
+type deletedThen struct {
+	kernelEnds
+	then func()
+}
+
+func (d *deletedThen) Delete(host string) error {
+	err := d.kernelEnds.Delete(host)
+	if then := d.then; then != nil {
+		d.then = nil
+		then()
+	}
+	return err
+}
+
+// TestAwayAndAgain: a Pod that ended while the agent was away, and starts again while others of them are undone, keeps
+// its link.
+func TestAwayAndAgain(t *testing.T) {
+	t.Parallel()
+	k, dir := newKernel(), filepath.Join(t.TempDir(), "network")
+	s := start(t, k, dir, dual)
+	for _, pod := range []string{"web", "db"} {
+		if _, err := s.handle(t.Context(), request(attach.Add, pod)); err != nil {
+			t.Fatal(err)
+		}
+		attach.End(filepath.Join(filepath.Dir(dir), "cni.sock"), request(attach.Add, pod).ID)
+	}
+	s = start(t, k, dir, dual)
+	s.links = &deletedThen{kernelEnds{k}, func() {
+		if _, err := s.handle(t.Context(), request(attach.Add, "db")); err != nil {
+			t.Error(err)
+		}
+	}}
+	s.endAll(t.Context())
+	if want := "policies of id-of-db,eth0, " + link.HostName("id-of-db", "eth0") + " up"; k.left() != want {
+		t.Errorf("left: %s, want %s", k.left(), want)
+	}
+}
+
 // TestLostRecords: links whose records are lost stay, since their Pods go on, and the others are known.
 func TestLostRecords(t *testing.T) {
 	t.Parallel()

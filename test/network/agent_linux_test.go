@@ -87,7 +87,7 @@ func runAgent(settings string) error {
 		return err
 	}
 	defer router.Close()
-	a := &agent{store: cluster.NewStore(), compiler: plan.NewCompiler(cfg), router: router, table: nft.New(nft.Config{})}
+	a := &agent{store: cluster.NewStore(), compiler: plan.NewCompiler(cfg), router: router, table: nft.New(nft.Config{TunnelPort: cfg.Port})}
 	defer a.table.Close()
 	var watching sync.WaitGroup
 	defer watching.Wait()

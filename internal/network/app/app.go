@@ -87,7 +87,11 @@ func (n *Network) Bind(context.Context) (serving []any, err error) {
 	if n.worker.router, err = route.New(route.Config{Log: n.cfg.Log}); err != nil {
 		return nil, programmer.WithCure(err)
 	}
-	n.worker.table = nft.New(nft.Config{Name: n.settings.Table, KeepSource: !n.settings.Masquerade})
+	table := nft.Config{Name: n.settings.Table, KeepSource: !n.settings.Masquerade}
+	if n.settings.Encapsulation != plan.Never {
+		table.TunnelPort = n.settings.Port
+	}
+	n.worker.table = nft.New(table)
 	return []any{"node", n.cfg.Node, "socket", n.settings.CNI.Socket}, nil
 }
 

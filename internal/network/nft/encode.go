@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 // family is a family of addresses.
@@ -32,13 +33,14 @@ func familyOf(a netip.Addr) *family {
 const (
 	setPods      = "pods"           // ranges of own Pods
 	setCluster   = "cluster"        // ranges of the cluster
+	setNodes     = "nodes"          // addresses of all nodes
 	setPorts     = "host-ports"     // protocol . port : address . port
 	setAddresses = "host-addresses" // address . protocol . port : address . port
 	setHairpin   = "hairpin"        // address . the same address, of Pods with hostPorts
 )
 
 // setNames are the names of all sets, less the family.
-var setNames = []string{setPods, setCluster, setPorts, setAddresses, setHairpin}
+var setNames = []string{setPods, setCluster, setNodes, setPorts, setAddresses, setHairpin}
 
 // shape is what a set is declared as.
 type shape struct {
@@ -68,6 +70,8 @@ func (f *family) shapeOf(set string) shape {
 		return shape{
 			flagMap, f.magic<<(2*typeBits) | typeProtocol<<typeBits | typePort, f.size + 2*field, target, f.size + field,
 		}
+	case setNodes:
+		return shape{keyType: f.magic, keySize: f.size}
 	case setHairpin:
 		return shape{keyType: f.magic<<typeBits | f.magic, keySize: 2 * f.size}
 	}
@@ -99,6 +103,21 @@ func rangeElements(set string, all []netip.Prefix) (made []element) {
 		}
 	}
 	return made
+}
+
+// addressElements returns the elements of addresses in a set.
+func addressElements(set string, all []netip.Addr) (made []element) {
+	for _, a := range all {
+		made = append(made, element{set: set + familyOf(a).suffix, key: string(a.AsSlice())})
+	}
+	return made
+}
+
+// elements returns those of all ranges.
+func (r *Ranges) elements() []element {
+	return slices.Concat(
+		rangeElements(setPods, r.Pods), rangeElements(setCluster, r.Cluster), addressElements(setNodes, r.Nodes),
+	)
 }
 
 // portElements returns the elements of the ports of an owner, each once.

@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -39,7 +40,7 @@ func (c *Config) layout() []chain {
 	return []chain{
 		{
 			name: "guard", base: baseChain{"filter", unix.NF_INET_LOCAL_IN, priorityRaw},
-			rules: append(answers(), outside()...),
+			rules: slices.Concat(c.tunnels(), answers(), outside()),
 		},
 		{name: chainPorts, rules: append(translations(ipv4), translations(ipv6)...)},
 		{
@@ -49,6 +50,25 @@ func (c *Config) layout() []chain {
 		{name: "output", base: baseChain{"nat", unix.NF_INET_LOCAL_OUT, priorityDestination}, rules: jump},
 		{name: "postrouting", base: baseChain{"nat", unix.NF_INET_POST_ROUTING, prioritySource}, rules: c.postrouting()},
 	}
+}
+
+// tunnels returns the rules that drop what others than nodes put into a tunnel.
+func (c *Config) tunnels() (rules [][]expr.Any) {
+	if c.TunnelPort == 0 {
+		return nil
+	}
+	for _, f := range families {
+		rules = append(rules, append(
+			f.is(),
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, c.TunnelPort)},
+			f.load(f.source, 1), &expr.Lookup{SourceRegister: 1, SetName: setNodes + f.suffix, Invert: true},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		))
+	}
+	return rules
 }
 
 var loopback = netip.MustParsePrefix("127.0.0.0/8")

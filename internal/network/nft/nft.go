@@ -3,6 +3,7 @@
 //
 //	table inet portolan-network {
 //		chain guard {  # input
+//			udp dport 4789 ip saddr != @nodes4 drop
 //			ip daddr 127.0.0.0/8 iif != "lo" ct status dnat accept
 //			ip daddr 127.0.0.0/8 iif != "lo" drop
 //			ip saddr 127.0.0.0/8 iif != "lo" drop
@@ -35,6 +36,10 @@
 // NAT do not see when they arrive. Packets between Pods pay for neither: a chain that they all pass costs 4 to 10% of
 // their way. There is nothing like it for ::1, whose ports are not translated.
 //
+// A tunnel has no key: whoever sends a datagram to its port has the node take the packet in it for one that another
+// node has sent for a Pod. So the port is open to nodes only. A source that is not the sender's has to be kept off by
+// the network between nodes, and by the check of what Pods send.
+//
 // One process owns the table, which stays when the process ends (NFT_TABLE_F_OWNER and _PERSIST, Linux 6.9);
 // older kernels have a table that others can change, and Watch tells when they do.
 package nft
@@ -56,6 +61,8 @@ type Config struct {
 	Name string
 	// KeepSource: Pods keep their address also to destinations outside of the cluster.
 	KeepSource bool
+	// TunnelPort is the UDP port at which the node takes packets of other nodes' tunnels; 0 is none.
+	TunnelPort uint16
 
 	plain bool // without the owner flag, as on an older kernel
 }

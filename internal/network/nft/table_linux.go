@@ -229,8 +229,10 @@ func (t *Table) Apply(c *RangeChanges) error {
 		return tableError(t.cfg.Name, ErrNotSynced)
 	}
 	b := &batch{table: t.cfg.Name}
-	b.edit(deletion, sorted(append(rangeElements(setPods, c.DeletePods), rangeElements(setCluster, c.DeleteCluster)...)))
-	b.edit(addition, sorted(append(rangeElements(setPods, c.AddPods), rangeElements(setCluster, c.AddCluster)...)))
+	gone := Ranges{Pods: c.DeletePods, Cluster: c.DeleteCluster, Nodes: c.DeleteNodes}
+	come := Ranges{Pods: c.AddPods, Cluster: c.AddCluster, Nodes: c.AddNodes}
+	b.edit(deletion, sorted(gone.elements()))
+	b.edit(addition, sorted(come.elements()))
 	return t.commit(b)
 }
 
@@ -251,7 +253,7 @@ func (t *Table) sync(r Ranges) error {
 		return err
 	}
 	wanted := make(map[element]bool)
-	for _, e := range append(rangeElements(setPods, r.Pods), rangeElements(setCluster, r.Cluster)...) {
+	for _, e := range r.elements() {
 		wanted[e] = true
 	}
 	for e := range t.shared {

@@ -26,6 +26,7 @@ type Compiler struct {
 	tunneled [2]int
 
 	pods, cluster *cover
+	members       *cover // addresses of Nodes
 	services      []netip.Prefix
 }
 
@@ -36,7 +37,7 @@ func NewCompiler(cfg Config) *Compiler {
 	}
 	c := &Compiler{
 		cfg: cfg, nodes: make(map[string]*node), claims: newClaims(), peers: make(map[string]*peer),
-		pods: newCover(), cluster: newCover(),
+		pods: newCover(), cluster: newCover(), members: newCover(),
 	}
 	for _, p := range cfg.NonMasquerade {
 		c.cluster.insert(p.Masked())
@@ -55,12 +56,15 @@ func (c *Compiler) All(v *cluster.View, h route.Host) *State {
 	c.update(maps.Keys(c.nodes))
 	c.cluster.changes()
 	c.pods.changes()
+	c.members.changes()
 	return c.State()
 }
 
 // State returns the whole state as it was compiled last.
 func (c *Compiler) State() *State {
-	s := &State{Ranges: nft.Ranges{Pods: c.pods.all(), Cluster: c.cluster.all()}}
+	s := &State{Ranges: nft.Ranges{
+		Pods: c.pods.all(), Cluster: c.cluster.all(), Nodes: addrsOfSingles(c.members.all()),
+	}}
 	s.Routes.Local = c.local
 	for _, name := range slices.Sorted(maps.Keys(c.peers)) {
 		if p := c.peers[name]; !p.isEmpty() {
@@ -118,6 +122,8 @@ func (c *Compiler) replace(name string, is *node) {
 	c.claims.remove(was)
 	is.eachRange(c.cluster.insert)
 	was.eachRange(c.cluster.remove)
+	is.eachAddr(c.members.insert)
+	was.eachAddr(c.members.remove)
 	if name == c.cfg.Node {
 		is.eachPodRange(c.pods.insert)
 		was.eachPodRange(c.pods.remove)
@@ -142,12 +148,25 @@ func (n *node) eachPodRange(use func(netip.Prefix)) {
 // eachRange calls use with all that a Node adds to the ranges of the cluster.
 func (n *node) eachRange(use func(netip.Prefix)) {
 	n.eachPodRange(use)
+	n.eachAddr(use)
+}
+
+// eachAddr calls use with the addresses of a Node.
+func (n *node) eachAddr(use func(netip.Prefix)) {
 	if n == nil {
 		return
 	}
 	for _, a := range n.internal {
 		use(netip.PrefixFrom(a, a.BitLen()))
 	}
+}
+
+// addrsOfSingles returns the addresses of ranges that have one each.
+func addrsOfSingles(all []netip.Prefix) (addrs []netip.Addr) {
+	for _, p := range all {
+		addrs = append(addrs, p.Addr())
+	}
+	return addrs
 }
 
 // setServices replaces the ranges of cluster IPs.
@@ -196,6 +215,8 @@ func (c *Compiler) update(names iter.Seq[string]) *Changes {
 	r := &changes.Ranges
 	r.AddPods, r.DeletePods = c.pods.changes()
 	r.AddCluster, r.DeleteCluster = c.cluster.changes()
+	add, remove := c.members.changes()
+	r.AddNodes, r.DeleteNodes = addrsOfSingles(add), addrsOfSingles(remove)
 	return changes
 }
 

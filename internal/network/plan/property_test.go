@@ -71,14 +71,20 @@ type applied struct {
 	local         route.Local
 	peers         map[string]route.Peer
 	pods, cluster map[netip.Prefix]bool
+	members       map[netip.Prefix]bool // addresses of Nodes
 }
 
 func newApplied(s *State) *applied {
-	a := &applied{s.Routes.Local, make(map[string]route.Peer), make(map[netip.Prefix]bool), make(map[netip.Prefix]bool)}
+	a := &applied{
+		s.Routes.Local, make(map[string]route.Peer),
+		make(map[netip.Prefix]bool), make(map[netip.Prefix]bool), make(map[netip.Prefix]bool),
+	}
 	for _, p := range s.Routes.Peers {
 		a.peers[p.Name] = p
 	}
-	for set, all := range map[*map[netip.Prefix]bool][]netip.Prefix{&a.pods: s.Ranges.Pods, &a.cluster: s.Ranges.Cluster} {
+	for set, all := range map[*map[netip.Prefix]bool][]netip.Prefix{
+		&a.pods: s.Ranges.Pods, &a.cluster: s.Ranges.Cluster, &a.members: singles(s.Ranges.Nodes),
+	} {
 		for _, p := range all {
 			(*set)[p] = true
 		}
@@ -123,12 +129,21 @@ func (a *applied) apply(t *testing.T, c *Changes) {
 	}
 	change(a.pods, c.Ranges.AddPods, c.Ranges.DeletePods)
 	change(a.cluster, c.Ranges.AddCluster, c.Ranges.DeleteCluster)
+	change(a.members, singles(c.Ranges.AddNodes), singles(c.Ranges.DeleteNodes))
+}
+
+func singles(addrs []netip.Addr) (all []netip.Prefix) {
+	for _, a := range addrs {
+		all = append(all, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return all
 }
 
 func (a *applied) state() *State {
 	sorted := func(all iter.Seq[netip.Prefix]) []netip.Prefix { return slices.SortedFunc(all, netip.Prefix.Compare) }
 	s := &State{Routes: route.Plan{Local: a.local}, Ranges: nft.Ranges{
 		Pods: sorted(maps.Keys(a.pods)), Cluster: sorted(maps.Keys(a.cluster)),
+		Nodes: addrsOfSingles(sorted(maps.Keys(a.members))),
 	}}
 	for _, name := range slices.Sorted(maps.Keys(a.peers)) {
 		s.Routes.Peers = append(s.Routes.Peers, a.peers[name])

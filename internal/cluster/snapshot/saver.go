@@ -20,7 +20,7 @@ type Saver struct {
 	// Heard returns when the cluster was last heard from: now, or when the snapshot
 	// was taken that the model was restored from.
 	Heard func() time.Time
-	// Serial returns the highest serial of any zone.
+	// Serial returns the highest serial of any zone; nil if there are no zones.
 	Serial func() uint32
 	Log    *slog.Logger
 
@@ -66,7 +66,11 @@ func (s *Saver) Save() { s.save(0) }
 // save writes the file with that headroom, and reports whether it is done. A
 // failure is logged when it begins and when it ends: a disk may be full for long.
 func (s *Saver) save(ahead uint32) (done bool) {
-	snap := Of(s.Store, s.Serial()+ahead)
+	serial := uint32(0)
+	if s.Serial != nil {
+		serial = s.Serial() + ahead
+	}
+	snap := Of(s.Store, serial)
 	if len(snap.kinds) == 0 {
 		return true // no kind is loaded, and the present file may hold more
 	}

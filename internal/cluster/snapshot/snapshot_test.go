@@ -304,3 +304,17 @@ func TestEveryKind(t *testing.T) {
 		}
 	})
 }
+
+// TestSaverWithoutZones: an agent that serves no zones has a snapshot, too.
+func TestSaverWithoutZones(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "snapshot")
+	(&Saver{Path: file, Store: model(), Heard: time.Now, Log: slog.New(slog.DiscardHandler)}).Save()
+	snap, err := ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if snap.Serial != 0 || snap.Len() == 0 {
+		t.Errorf("the snapshot has the serial %d and %d objects, want 0 and some", snap.Serial, snap.Len())
+	}
+}

@@ -93,7 +93,7 @@ type Config struct {
 	// a server in the same process is not delayed.
 	Between func()
 	// Serial returns the highest serial of the zones made from the model. A snapshot
-	// stores it, and Recalled is called with it before the model is restored.
+	// stores it, and Recalled is called with it before the model is restored. Both are nil without zones.
 	Serial   func() uint32
 	Recalled func(serial uint32) error
 }
@@ -347,8 +347,10 @@ func (s *Source) recall() error {
 		log.Error("the snapshot cannot be used", "err", err)
 		return nil
 	}
-	if err := s.cfg.Recalled(snap.Serial); err != nil {
-		return err
+	if s.cfg.Recalled != nil {
+		if err := s.cfg.Recalled(snap.Serial); err != nil {
+			return err
+		}
 	}
 	if s.plane != nil {
 		snap.Restore(s.cfg.Store, cluster.Kinds())

@@ -29,8 +29,9 @@ type record struct {
 	Attachment
 }
 
-// releaseTime is how long a Gate may take for the end of attachments.
-const releaseTime = 5 * time.Second
+// releaseTime is how long a Gate may take for the end of attachments: less than a network takes to undo one, and than
+// the plugin waits, which would take the agent for gone.
+const releaseTime = 3 * time.Second
 
 // Registry is the attachments of a node. Its methods are safe for concurrent use.
 type Registry struct {

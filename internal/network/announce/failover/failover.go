@@ -112,6 +112,12 @@ type address struct {
 	// holder is the other node that last said that it announces the address, or announced it; 0 if there is none, or it
 	// died.
 	holder plan.ID
+	// claimer is the other node that last said that it announces the address, at a tick. It may be before this one in a
+	// plan that this node learns of later.
+	claimer   plan.ID
+	claimedAt uint64
+	// handedAt is the tick at which another node last left the address to this one.
+	handedAt uint64
 	// heard: a node said so, or died. Before, another node may have the address.
 	heard bool
 	// silent: this node owns the address, and has told agents only.
@@ -237,7 +243,7 @@ func (m *Machine) addAbove(x *address, id plan.ID) {
 	if x.above[id] != nil {
 		return
 	}
-	x.above[id] = new(stance)
+	x.above[id] = &stance{active: x.claimer == id && m.tick-x.claimedAt <= 1}
 	p := m.peers[id]
 	if p == nil {
 		p = &peer{above: make(map[netip.Addr]*address)}

@@ -124,6 +124,7 @@ func (m *Machine) claimed(from plan.ID, a netip.Addr) {
 		return
 	}
 	x.holder, x.heard = from, true
+	x.claimer, x.claimedAt = from, m.tick
 	if s := x.above[from]; s != nil {
 		*s = stance{active: true}
 		p := m.peers[from]
@@ -159,8 +160,14 @@ func (m *Machine) released(from plan.ID, a netip.Addr, to plan.ID) {
 		*s = stance{declined: declines}
 		m.settle(x)
 	}
+	if x.claimer == from {
+		x.claimer = 0
+	}
 	switch {
 	case x.silent:
+		m.announce(x)
+	case x.owned && to == m.self && x.handedAt != m.tick: // it may have said since that it has the address
+		x.handedAt = m.tick
 		m.announce(x)
 	case x.owned && x.releasing == 0: // hosts may have the MAC of the other one
 		m.announceAgain(x)

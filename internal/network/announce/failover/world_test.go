@@ -313,6 +313,24 @@ func TestDrained(t *testing.T) {
 	}
 }
 
+// TestCordoned: one that becomes the last candidate hands over at once, whoever learns of it first.
+func TestCordoned(t *testing.T) {
+	t.Parallel()
+	for claim, order := range map[string][]string{"the old owner first": {"a", "b", "c"}, "the new owner first": {"c", "b", "a"}} {
+		for seed := range uint64(seeds) {
+			w := settled(t, seed)
+			for _, name := range order {
+				w.plan(vip, []string{"b", "c", "a"}, name)
+				w.run(20)
+			}
+			w.expect(vip, "b")
+			if w.none > 0 || w.twice > 42 {
+				t.Errorf("%s, seed %d: %d ms without an owner, %d ms with two", claim, seed, w.none, w.twice)
+			}
+		}
+	}
+}
+
 // TestHanded: the new owner knows the former one before hosts know of the change, if that one lives.
 func TestHanded(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write what the commands print into the documents")
 
 // pages are the documents whose ```console blocks are transcripts.
-var pages = []string{"../README.md", "getting-started.md", "explain.md", "node.md", "simulate.md"}
+var pages = []string{"../README.md", "getting-started.md", "explain.md", "node.md", "simulate.md", "test.md"}
 
 // TestTranscripts runs each command of each transcript against a real server
 // and compares what it prints.

@@ -55,7 +55,9 @@ type findings struct {
 	all   map[lint.Severity]int // the number of findings, shown or not
 	// passedOver and notObjects are the counts of manifest.Report.
 	passedOver, notObjects int
-	color                  bool // use colors in text output
+	// rules are those that found them; nil are those of package lint.
+	rules []lint.Rule
+	color bool // use colors in text output
 }
 
 // from returns the number of findings of a severity or a higher one.

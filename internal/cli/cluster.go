@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/policy/diff"
 )
 
 // onceCluster is a cluster that a command reads once, with its DNS and the inspector of
@@ -81,6 +82,12 @@ func (l *onceCluster) loadFiles(f source.Files) (source.Loaded, error) {
 		l.pods.Loaded(loaded)
 	}
 	return loaded, err
+}
+
+// apply applies manifests to the cluster that was read.
+func (l *onceCluster) apply(m diff.Manifests) {
+	l.store.Update(func(tx *cluster.Tx) { diff.ApplyTo(tx, m) })
+	l.dns.Compile()
 }
 
 // load reads a part of the cluster once. It prints the problems of what was read on stderr.

@@ -4,10 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,99 +13,13 @@ import (
 	"portolan.dev/portolan/internal/pod/connection"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/path"
+	"portolan.dev/portolan/internal/pod/peer"
 	"portolan.dev/portolan/internal/pod/request"
-	"portolan.dev/portolan/internal/proxy/frontend"
 )
-
-// parseTarget parses HOST:PORT or HOST:PORT/PROTOCOL, of which HOST may be NAMESPACE/SERVICE, and
-// reports whether text has that form; other texts are names to resolve.
-func parseTarget(text string) (t connection.Target, ok bool, err error) {
-	if lacksPort(text) {
-		return t, true, fmt.Errorf("%q has no port, which a protocol needs, as in ADDRESS:PORT/udp", text)
-	}
-	rest, protocol, _ := strings.Cut(dotted(text), "/")
-	if strings.Count(rest, ":") != 1 && !strings.HasPrefix(rest, "[") || strings.Contains(text, "//") {
-		return t, false, nil // a name, an IPv6 address or a URL
-	}
-	t.Protocol = frontend.TCP
-	if t.Host, t.Port, err = net.SplitHostPort(rest); err != nil || t.Host == "" || t.Port == "" {
-		return t, true, fmt.Errorf("%q is not HOST:PORT, such as web.shop:80 or [fd00::1]:80", text)
-	}
-	if isNoPort(t.Port) {
-		return t, true, fmt.Errorf("port %s is not from 1 to 65535", t.Port)
-	}
-	switch strings.ToLower(protocol) {
-	case "", "tcp":
-	case "udp":
-		t.Protocol = frontend.UDP
-	case "sctp":
-		t.Protocol = frontend.SCTP
-	default:
-		return t, true, fmt.Errorf("protocol %q is not tcp, udp or sctp", protocol)
-	}
-	return t, true, nil
-}
-
-// isNoPort reports whether text is a number, but not one of a port.
-func isNoPort(text string) bool {
-	if strings.Trim(text, "0123456789") != "" {
-		return false
-	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	return err != nil || n == 0
-}
-
-// lacksPort reports whether text is a host and a protocol without a port. NAMESPACE/udp is such a text:
-// a Service with the name of a protocol is written as udp.NAMESPACE.
-func lacksPort(text string) bool {
-	if strings.Contains(text, "//") {
-		return false // a URL
-	}
-	host, _, slash := strings.Cut(text, "/")
-	if slash && isAddress(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")) {
-		return true
-	}
-	end := strings.LastIndex(text, "/")
-	if end < 0 || strings.Contains(text[:end], ":") {
-		return false
-	}
-	switch strings.ToLower(text[end+1:]) {
-	case "tcp", "udp", "sctp":
-		return true
-	}
-	return false
-}
-
-// dotted returns a text that begins with NAMESPACE/SERVICE with SERVICE.NAMESPACE instead.
-func dotted(text string) string {
-	namespace, rest, ok := strings.Cut(text, "/")
-	if !ok || namespace == "" || strings.ContainsAny(namespace, ":[") {
-		return text
-	}
-	end := strings.IndexAny(rest+":", ":/")
-	return rest[:end] + "." + namespace + rest[end:]
-}
-
-// parseClient parses the values of --from that are no Pods, and reports whether text is one:
-// node, outside, and addresses of clients outside.
-func (f *explainFlags) parseClient(text string) (c connection.Client, ok bool) {
-	c.Node = f.onNode
-	switch addr, err := netip.ParseAddr(text); {
-	case err == nil:
-		c.Place, c.Addr = connection.Outside, addr.Unmap()
-	case text == fromOutside:
-		c.Place = connection.Outside
-	case text == "node":
-		c.Place = connection.OnNode
-	default:
-		return c, false
-	}
-	return c, true
-}
 
 // connect prints what a client sees that connects to a target.
 func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
-	e, err := f.evaluate(cmd, peer{Target: t})
+	e, err := f.evaluate(cmd, asked{Peer: peer.Peer{Target: t}})
 	if err != nil {
 		return err
 	}
@@ -140,11 +50,11 @@ func (f *explainFlags) verdict(cmd *cobra.Command, client string) error {
 		return exclusive("from", "to")
 	}
 	f.from = client
-	to, err := parsePeer(f.to)
+	to, err := peer.Parse(f.to)
 	if err != nil {
-		return err
+		return fmt.Errorf("--to: %w", err)
 	}
-	e, err := f.evaluate(cmd, to)
+	e, err := f.evaluate(cmd, asked{Peer: to})
 	switch {
 	case err != nil:
 		return err
@@ -159,71 +69,31 @@ func (f *explainFlags) verdict(cmd *cobra.Command, client string) error {
 	return err
 }
 
-// peer is what a client connects to: a target, or a Pod at the target's port.
-type peer struct {
-	connection.Target
-	pod *dnsconfig.Reference // nil if the target has a host
-	// service is a Service, whose name is looked up; the zero key if the target has a host.
-	service cluster.Key
+// asked is what the client asks for.
+type asked struct {
+	peer.Peer
 	// message is what is sent to a URL; nil for a target without one.
 	message *request.Message
 }
 
-// parsePeer parses a value of --to: NAMESPACE/POD:PORT, NAMESPACE/KIND/NAME:PORT, svc/NAMESPACE/NAME:PORT,
-// or what parseTarget does without NAMESPACE/SERVICE.
-func parsePeer(text string) (p peer, err error) {
-	host, port := text, ""
-	if at := strings.LastIndex(text, ":"); at >= 0 {
-		host, port = text[:at], text[at+1:]
-	}
-	if port == "" || isAddress(text) {
-		return p, fmt.Errorf(
-			"--to: %q has no port, as in shop/db-0:5432, svc/shop/db:5432, db.shop:5432/udp or [fd00::1]:443",
-			text,
-		)
-	}
-	kind, name, slash := strings.Cut(host, "/")
-	if !slash {
-		var ok bool
-		if p.Target, ok, err = parseTarget(text); err == nil && !ok {
-			err = fmt.Errorf("%q is not HOST:PORT, such as web.shop:80 or [fd00::1]:80", text)
-		}
-	} else if p.Target, _, err = parseTarget("pod:" + port); err == nil {
-		p.Host = host
-		switch kind {
-		case "svc", "service", "services":
-			namespace, name, ok := strings.Cut(name, "/")
-			if p.service = (cluster.Key{Namespace: namespace, Name: name}); !ok || name == "" || namespace == "" {
-				err = fmt.Errorf("%q is not svc/NAMESPACE/NAME:PORT, such as svc/shop/db:5432", text)
-			}
-		default:
-			p.pod, err = parseReference(host)
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("--to: %w", err)
-	}
-	return p, err
-}
-
-// in completes a connection with a peer of the cluster.
-func (p *peer) in(pods *podapp.Inspector, namespace string, q *podapp.Way) error {
+// in completes a way with a peer of the cluster.
+func (p *asked) in(pods *podapp.Inspector, namespace string, q *podapp.Way) error {
 	switch domains := pods.Domains(); {
-	case p.pod != nil:
-		subject, err := pods.Subject(p.pod.In(namespace))
+	case p.Pod != nil:
+		subject, err := pods.Subject(p.Pod.In(namespace))
 		if err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
 		q.To = &subject
-	case p.service.Name != "" && len(domains) > 0:
-		q.Target.Host = p.service.Name + "." + p.service.Namespace + ".svc." + domains[0] + "."
+	case p.Service.Name != "" && len(domains) > 0:
+		q.Target.Host = p.Service.Name + "." + p.Service.Namespace + ".svc." + domains[0] + "."
 		q.DNS.Name = q.Target.Host
 	}
 	return nil
 }
 
 // evaluate returns what a client sees that connects to a peer.
-func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*path.Explanation, error) {
+func (f *explainFlags) evaluate(cmd *cobra.Command, to asked) (*path.Explanation, error) {
 	q, err := f.connection(cmd, &to)
 	if err != nil {
 		return nil, err
@@ -243,7 +113,7 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to peer) (*path.Explanation,
 	if err := f.askKernel(&q); err != nil {
 		return nil, err
 	}
-	client, elsewhere := f.parseClient(f.from)
+	client, elsewhere := peer.ParseClient(f.from, f.onNode)
 	var pods *podapp.Inspector
 	var namespace string // of what is named without one
 	if elsewhere {
@@ -308,7 +178,7 @@ func (f *explainFlags) askKernel(q *podapp.Way) error {
 }
 
 // connection returns the question, without the client.
-func (f *explainFlags) connection(cmd *cobra.Command, to *peer) (q podapp.Way, err error) {
+func (f *explainFlags) connection(cmd *cobra.Command, to *asked) (q podapp.Way, err error) {
 	q.Target, q.Message = to.Target, to.message
 	if q.DNS, err = f.question(cmd.Context(), to.Host); err != nil {
 		return q, err

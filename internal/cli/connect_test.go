@@ -3,6 +3,8 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"portolan.dev/portolan/internal/pod/peer"
 )
 
 // TestParseDestination checks what a destination stands for, and that a protocol needs a port.
@@ -30,12 +32,12 @@ func TestParseDestination(t *testing.T) {
 		if got, err := parseDestination(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("parseDestination(%q) = %v, %v, want an error that says that it %s", text, got, err, want)
 		}
-		if _, _, err := parseTarget(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := peer.ParseTarget(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("parseTarget(%q) = %v, want an error that says that it %s", text, err, want)
 		}
 	}
 	for _, name := range []string{"web", "web.shop", "0/25.2.0.192.in-addr.arpa", "http://10.96.0.10/udp", "fd00::1"} {
-		if _, ok, err := parseTarget(name); ok || err != nil {
+		if _, ok, err := peer.ParseTarget(name); ok || err != nil {
 			t.Errorf("parseTarget(%q) = %v, %v, want a name", name, ok, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/pod/path"
+	"portolan.dev/portolan/internal/pod/peer"
 )
 
 func newExplain() *cobra.Command {
@@ -85,12 +86,12 @@ status is 0 if a backend gets the request, and 1 otherwise.`,
 			if flags.to != "" {
 				return flags.verdict(cmd, args[0])
 			}
-			if t, ok, err := parseTarget(args[0]); err != nil {
+			if t, ok, err := peer.ParseTarget(args[0]); err != nil {
 				return err
 			} else if ok {
 				return flags.connect(cmd, t)
 			}
-			if _, elsewhere := flags.parseClient(flags.from); elsewhere {
+			if _, elsewhere := peer.ParseClient(flags.from, flags.onNode); elsewhere {
 				return errNameOnly
 			}
 			e, err := flags.explain(cmd, args[0])

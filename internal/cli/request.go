@@ -36,9 +36,8 @@ func (f *explainFlags) request(cmd *cobra.Command, url string) error {
 	f.pod.source.matters = append([]cluster.Kind{
 		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindIngress,
 	}, gatewayKinds...)
-	to := peer{message: &m, Target: connection.Target{
-		Host: m.Name, Port: strconv.Itoa(int(m.Port)), Protocol: frontend.TCP,
-	}}
+	to := asked{message: &m}
+	to.Target = connection.Target{Host: m.Name, Port: strconv.Itoa(int(m.Port)), Protocol: frontend.TCP}
 	if f.from != "" || f.pod.file != "" {
 		e, err := f.evaluate(cmd, to)
 		if err != nil {

@@ -80,7 +80,10 @@ type (
 // printSARIF prints the findings as a SARIF log, which lists every rule.
 func printSARIF(w io.Writer, f findings) error {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "portolan", Version: version()}}, Results: []sarifResult{}}
-	rules := everyRule()
+	rules := f.rules
+	if rules == nil {
+		rules = everyRule()
+	}
 	for _, r := range rules {
 		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{
 			ID: r.ID, ShortDescription: sarifText{r.Title}, FullDescription: sarifText{r.Description},

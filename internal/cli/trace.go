@@ -17,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/connection"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/peer"
 	proxyapp "portolan.dev/portolan/internal/proxy/app"
 	"portolan.dev/portolan/internal/proxy/nft"
 	"portolan.dev/portolan/internal/proxy/trace"
@@ -96,13 +97,13 @@ func (f *traceFlags) check(args []string) (target *connection.Target, err error)
 // clients are the values of --from.
 const clients = "NAMESPACE/POD, an address, a range of addresses, node or outside"
 
-// parseDestination parses HOST or what parseTarget parses.
+// parseDestination parses HOST or what peer.ParseTarget parses.
 func parseDestination(text string) (*connection.Target, error) {
-	t, ok, err := parseTarget(text)
+	t, ok, err := peer.ParseTarget(text)
 	if ok {
 		return &t, err
 	}
-	t.Host = strings.TrimSuffix(strings.TrimPrefix(dotted(text), "["), "]")
+	t.Host = strings.TrimSuffix(strings.TrimPrefix(peer.Dotted(text), "["), "]")
 	if !isAddress(t.Host) && (t.Host == "" || strings.ContainsAny(t.Host, ":/")) {
 		return nil, fmt.Errorf(
 			"%q is not SERVICE, NAMESPACE/SERVICE or an address, with a port or without, such as web.shop, "+
@@ -195,7 +196,7 @@ func (f *traceFlags) config(cmd *cobra.Command, target *connection.Target) (cfg 
 	cfg = trace.Config{Table: compiled.Proxy.Table.Name, Count: f.count, Packets: nft.TraceConfig{All: f.all}}
 	sources, given := parseSources(f.from)
 	cfg.Packets.Sources = sources
-	outside := f.from == fromOutside
+	outside := f.from == peer.Outside
 	served := new(connection.Served)
 	l, namespace, unread := f.open(cmd, settings)
 	switch named := !given || outside || target != nil && !isAddress(target.Host); {
@@ -266,16 +267,13 @@ func (f *traceFlags) pod(
 	return sources, subject.Namespace, nil
 }
 
-// fromOutside is the value of --from for clients that are neither Pods nor the node.
-const fromOutside = "outside"
-
 // parseSources parses the values of --from that are no Pods, and reports whether text is one. The
 // node's own packets have no source.
 func parseSources(text string) (sources []netip.Prefix, ok bool) {
 	switch text {
 	case "node":
 		return nil, true
-	case fromOutside:
+	case peer.Outside:
 		return []netip.Prefix{
 			netip.PrefixFrom(netip.IPv4Unspecified(), 0),
 			netip.PrefixFrom(netip.IPv6Unspecified(), 0),

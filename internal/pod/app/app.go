@@ -144,10 +144,8 @@ func (i *Inspector) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) 
 		return node
 	}
 	node.Hostname = s.Pod.Node
-	for known := range v.Nodes() {
-		if known.Name == s.Pod.Node {
-			node.Addrs = slices.Clone(known.Addresses)
-		}
+	if known := v.Node(s.Pod.Node); known != nil {
+		node.Addrs = slices.Clone(known.Addresses)
 	}
 	return node
 }

@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
@@ -35,19 +36,20 @@ type Question struct {
 
 // Explain explains how a name resolves in a Pod, or why it does not.
 func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explanation) {
-	i.store.View(func(v *cluster.View) { e = i.explain(ctx, v, q) })
+	i.store.View(func(v *cluster.View) { e = i.explain(ctx, i.rules(v, q.Node), q) })
 	return e
 }
 
-func (i *Inspector) explain(ctx context.Context, v *cluster.View, q Question) *explain.Explanation {
-	node := i.node(v, &q.Subject, q.Node)
+// explain is Explain, by a Linter of the model.
+func (i *Inspector) explain(ctx context.Context, l *lint.Linter, q Question) *explain.Explanation {
+	node := i.node(l.View, &q.Subject, q.Node)
 	ask, model := i.askModel(node.ClusterDNS, q.Subject.Pod), explain.QueryFunc(nil)
 	if q.Live {
 		ask, model = askLive(ctx, q, i.isClusterDNS(node.ClusterDNS)), ask
 	}
 	return explain.Explain(explain.Request{
 		Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
-		Linter: i.rules(v, q.Node), Query: ask, Model: model, ServerSearch: i.searched(), Unread: i.unread,
+		Linter: l, Query: ask, Model: model, ServerSearch: i.searched(), Unread: i.unread,
 		ZoneProblem: i.zoneProblem,
 		NoPodNames:  i.settings.DNS.Pods == string(kubezone.PodsDisabled),
 	})

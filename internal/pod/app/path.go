@@ -76,7 +76,7 @@ func (w *walker) path(ctx context.Context, of *Way) (*path.Explanation, error) {
 		}
 		r.Client = &client
 		if _, bad := netip.ParseAddr(of.Target.Host); bad != nil && of.To == nil && client.Place == connection.InPod {
-			r.DNS = w.explain(ctx, w.view, of.DNS)
+			r.DNS = w.explain(ctx, w.world.Linter, of.DNS)
 		}
 	}
 	return path.Explain(&r), nil

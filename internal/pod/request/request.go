@@ -147,6 +147,14 @@ func (e *Explanation) Answer() *Answer {
 	return &e.Answers[0]
 }
 
+// Answers returns the status of the gateway's own answer; 0 if it gives none, or only to some requests by weight.
+func (a *Answer) Answers() int {
+	if a.refused() {
+		return a.TLS.Status
+	}
+	return a.Status
+}
+
 // Taken returns the rule that takes the request; nil if none does.
 func (a *Answer) Taken() *Rule {
 	i := slices.IndexFunc(a.Rules, func(r Rule) bool { return r.WhyNot == "" })

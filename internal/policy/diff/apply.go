@@ -38,26 +38,35 @@ type Manifests struct {
 // status says; those of a workload get the labels and ports of its template.
 func Apply(v *cluster.View, m Manifests) *cluster.Store {
 	after := cluster.NewStore()
-	named := make(map[cluster.Ref]bool, len(m.Objects))
-	for _, o := range m.Objects {
-		named[o.Ref()] = true
-	}
 	after.Update(func(tx *cluster.Tx) {
 		for _, k := range kinds() {
 			for o := range v.Objects(k) {
-				if !m.Prune || !isPolicy(k) || named[o.Ref()] {
-					tx.Put(o)
-				}
+				tx.Put(o)
 			}
 		}
-		for _, o := range m.Objects {
-			if slices.Contains(kinds(), o.Ref().Kind) {
-				tx.Put(applied(tx, o))
-			}
-		}
+		ApplyTo(tx, m)
 		tx.SetFreshness(cluster.Live, kinds()...)
 	})
 	return after
+}
+
+// ApplyTo applies manifests to a cluster as Apply does.
+func ApplyTo(tx *cluster.Tx, m Manifests) {
+	named := make(map[cluster.Ref]bool, len(m.Objects))
+	for _, o := range m.Objects {
+		named[o.Ref()] = true
+		tx.Put(applied(tx, o))
+	}
+	if !m.Prune {
+		return
+	}
+	for _, k := range kinds() {
+		for _, o := range slices.Collect(tx.Objects(k)) {
+			if isPolicy(k) && !named[o.Ref()] {
+				tx.Delete(k, o.Ref().Key)
+			}
+		}
+	}
 }
 
 // applied returns what an object of a manifest becomes, and changes the Pods of a workload.

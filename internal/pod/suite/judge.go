@@ -1,0 +1,227 @@
+package suite
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/connection"
+	"portolan.dev/portolan/internal/pod/path"
+	"portolan.dev/portolan/internal/pod/request"
+)
+
+// Judge returns whether a Case is as it expects, given how its way is explained, and what the client sees.
+func (c *Case) Judge(v *cluster.View, e *path.Explanation) Result {
+	r := Result{Case: *c, Explanation: e, Got: Seen(e)}
+	expect := &c.Test.Expect
+	if r.Why = c.differs(v, e, expect); r.Why == "" && c.Test.By != "" {
+		if deciders := Deciders(e); !slices.ContainsFunc(deciders, func(d string) bool { return begins(d, c.Test.By) }) {
+			r.Why = fmt.Sprintf("%s decides it, not %s", listed(deciders), c.Test.By)
+		}
+	}
+	return r
+}
+
+// begins reports whether a text is another one, or goes on after it with a word.
+func begins(text, with string) bool { return text == with || strings.HasPrefix(text, with+" ") }
+
+func listed(all []string) string {
+	if len(all) == 0 {
+		return "no policy and no route"
+	}
+	return strings.Join(all, " and ")
+}
+
+// differs returns why what the client sees is not what is expected; empty if it is.
+func (c *Case) differs(v *cluster.View, e *path.Explanation, expect *Expect) string {
+	got := Outcome(Seen(e))
+	switch expect.Outcome {
+	case Resolves, Unresolved:
+		return c.lookup(v, e, expect)
+	case Connects:
+		if got != Connects && got != Backend || e.Connection == nil {
+			return describe(e)
+		}
+		return otherEndpoints(e.Connection, expect.Values)
+	case Refused, Dropped:
+		if got != expect.Outcome {
+			return describe(e)
+		}
+		return ""
+	}
+	a := answer(e)
+	switch {
+	case a == nil:
+		return describe(e)
+	case expect.Outcome == Backend:
+		if e.State != path.OK || a.Location != "" {
+			return describe(e)
+		}
+		return otherBackends(a, expect.Values)
+	case expect.Outcome == Redirect:
+		if a.Location != expect.Values[0] {
+			return describe(e)
+		}
+	case a.Answers() != expect.Status:
+		return describe(e)
+	}
+	return ""
+}
+
+// describe says what a client sees, and why.
+func describe(e *path.Explanation) string {
+	text := "got " + Seen(e)
+	if s := e.Step(e.Cause); s != nil {
+		why := s.Says
+		if len(s.Diagnoses) > 0 {
+			why = s.Diagnoses[0].Why
+		}
+		return fmt.Sprintf("%s: %s: %s", text, s.Layer, why)
+	}
+	return text
+}
+
+// answer returns what the gateway does with the request; nil if the request does not come to it.
+func answer(e *path.Explanation) *request.Answer {
+	if e.Request == nil {
+		return nil
+	}
+	for _, l := range []path.Layer{path.Name, path.Service, path.Policy} {
+		if s := e.Step(l); s != nil && s.State == path.Broken {
+			return nil
+		}
+	}
+	return e.Request.Answer()
+}
+
+// Seen returns what a client sees: an Outcome, with the status of a gateway's own answer, or "not known".
+func Seen(e *path.Explanation) string {
+	c := e.Connection
+	switch s := e.Step(path.Name); {
+	case s != nil && s.State == path.Broken:
+		return string(Unresolved)
+	case c == nil && e.Request == nil && s != nil && s.State == path.OK:
+		return string(Resolves)
+	case c != nil && c.Verdict == connection.Some:
+		return "partly " + string(Dropped)
+	case c != nil && c.Outcome == connection.TimedOut:
+		return string(Dropped)
+	case c != nil && c.Outcome == connection.Refused:
+		return string(Refused)
+	}
+	if a := answer(e); a != nil {
+		switch status := a.Answers(); {
+		case a.Location != "":
+			return string(Redirect) + " to " + a.Location
+		case status != 0:
+			return fmt.Sprintf("%s %d", Status, status)
+		case e.State == path.OK:
+			return string(Backend)
+		case e.State == path.Broken:
+			return "no answer"
+		}
+		return "not known"
+	}
+	if c != nil && c.Outcome == connection.Connected && e.Request == nil {
+		return string(Connects)
+	}
+	return "not known"
+}
+
+// Deciders returns what decides on a way: policies, with the path of their rule, and the rule of the route.
+func Deciders(e *path.Explanation) (all []string) {
+	add := func(text string) {
+		if text != "" && !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	if c := e.Connection; c != nil {
+		for i := range c.Attempts {
+			for _, u := range c.Attempts[i].Endpoints {
+				for _, r := range []*connection.Ruling{u.Egress, u.Ingress} {
+					if r != nil {
+						add(strings.TrimSpace(r.Policy + " " + r.Rule))
+					}
+				}
+			}
+		}
+	}
+	if a := answer(e); a != nil {
+		if rule := a.Taken(); rule != nil {
+			add(rule.Name)
+		}
+	}
+	return all
+}
+
+// lookup returns why a lookup is not as expected.
+func (c *Case) lookup(v *cluster.View, e *path.Explanation, expect *Expect) string {
+	if e.Name == nil {
+		return "nothing is looked up: the target is an address, or the client no Pod"
+	}
+	if e.Name.Found() == (expect.Outcome == Unresolved) || e.Name.NotKnown() {
+		return "got " + e.Name.Summary()
+	}
+	if len(expect.Values) == 0 {
+		return ""
+	}
+	var want, got []string
+	for _, text := range expect.Values {
+		namespace, name, ok := strings.Cut(strings.TrimPrefix(text, "svc/"), "/")
+		s := v.Service(cluster.Key{Namespace: namespace, Name: name})
+		switch {
+		case !ok:
+			want = append(want, text)
+		case s == nil:
+			return fmt.Sprintf("Service %s/%s, which it should resolve to, does not exist", namespace, name)
+		default:
+			want = append(want, addresses(s.ClusterIPs)...)
+		}
+	}
+	for _, r := range e.Name.Records {
+		if r.Type != "CNAME" {
+			got = append(got, r.Data)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(want, got) {
+		return fmt.Sprintf("it resolves to %s, not to %s", strings.Join(got, ", "), strings.Join(want, ", "))
+	}
+	return ""
+}
+
+func addresses(of []netip.Addr) (all []string) {
+	for _, a := range of {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+// otherEndpoints returns why a connection may reach an endpoint that is none of the values.
+func otherEndpoints(c *connection.Explanation, values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	for i := range c.Attempts {
+		for _, u := range c.Attempts[i].Endpoints {
+			if u.Used && !slices.Contains(values, u.Pod) && !slices.Contains(values, u.Address) {
+				return "it may reach " + strings.TrimSpace(u.Address+" "+u.Pod)
+			}
+		}
+	}
+	return ""
+}
+
+// otherBackends returns why a Service may serve a request that is none of the values.
+func otherBackends(a *request.Answer, values []string) string {
+	for i := range a.Backends {
+		b := &a.Backends[i]
+		if b.Weight > 0 && len(values) > 0 && !slices.Contains(values, b.Service) {
+			return fmt.Sprintf("Service %s may serve it", b.Service)
+		}
+	}
+	return ""
+}

@@ -82,8 +82,13 @@ func add(h *netlink.Handle, cfg Config, pod Pod, ns *os.File) (*netlink.Veth, er
 	return pair, nil
 }
 
-// prepareHost sets up what the host's end has beside routes.
+// prepareHost sets up what the host's end has beside routes. It takes no part in ARP, for which nobody has a use:
+// otherwise each request of the Pod would be a neighbor of the node, whose table has room for a thousand in all. Before
+// the neighbors, since the kernel removes these with the change.
 func prepareHost(h *netlink.Handle, host *netlink.Veth, pod *Pod) error {
+	if err := h.LinkSetARPOff(host); err != nil {
+		return fmt.Errorf("switch ARP of device %s off: %w", host.Name, err)
+	}
 	alias := pod.Alias[:min(len(pod.Alias), maxAlias)]
 	if err := h.LinkSetAlias(host, alias); err != nil {
 		return fmt.Errorf("alias of device %s: %w", host.Name, err)

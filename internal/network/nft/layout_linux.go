@@ -34,13 +34,16 @@ const (
 
 const chainPorts = "host-ports"
 
+// podDevices begins the names of the node's ends of Pods' links.
+const podDevices = "ptl"
+
 // layout returns the chains, targets before those that name them.
 func (c *Config) layout() []chain {
 	jump := [][]expr.Any{{&expr.Verdict{Kind: expr.VerdictJump, Chain: chainPorts}}}
 	return []chain{
 		{
 			name: "guard", base: baseChain{"filter", unix.NF_INET_LOCAL_IN, priorityRaw},
-			rules: slices.Concat(c.tunnels(), answers(), outside()),
+			rules: slices.Concat(c.tunnels(), discovery(), answers(), outside()),
 		},
 		{name: chainPorts, rules: append(translations(ipv4), translations(ipv6)...)},
 		{
@@ -69,6 +72,22 @@ func (c *Config) tunnels() (rules [][]expr.Any) {
 		))
 	}
 	return rules
+}
+
+// discovery returns the rule that drops Neighbor Discovery (RFC 4861, section 4) from Pods: both ends of their links
+// have permanent neighbors.
+func discovery() [][]expr.Any {
+	const solicitRouter, redirect = 133, 137 // the first and the last type
+	return [][]expr.Any{{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(podDevices)},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{solicitRouter}},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{redirect}},
+		&expr.Verdict{Kind: expr.VerdictDrop},
+	}}
 }
 
 var loopback = netip.MustParsePrefix("127.0.0.0/8")

@@ -4,6 +4,7 @@
 //	table inet portolan-network {
 //		chain guard {  # input
 //			udp dport 4789 ip saddr != @nodes4 drop
+//			iifname "ptl*" icmpv6 type 133-137 drop
 //			ip daddr 127.0.0.0/8 iif != "lo" ct status dnat accept
 //			ip daddr 127.0.0.0/8 iif != "lo" drop
 //			ip saddr 127.0.0.0/8 iif != "lo" drop
@@ -35,6 +36,9 @@
 // are dropped, on every device: the first of a connection before it could be translated, and those that chains for
 // NAT do not see when they arrive. Packets between Pods pay for neither: a chain that they all pass costs 4 to 10% of
 // their way. There is nothing like it for ::1, whose ports are not translated.
+//
+// A router solicitation is a neighbor of the node from then on, whose table has room for a thousand in all. Pods need
+// no Neighbor Discovery, and get none.
 //
 // A tunnel has no key: whoever sends a datagram to its port has the node take the packet in it for one that another
 // node has sent for a Pod. So the port is open to nodes only. A source that is not the sender's has to be kept off by

@@ -26,6 +26,9 @@ func (c *Compiler) compilePeer(n *node) *peer {
 	case len(n.addrs) == 0:
 		p.verdicts = append(p.verdicts, Verdict{Reason: NoAddress})
 	}
+	for _, r := range n.wide {
+		p.verdicts = append(p.verdicts, Verdict{Reason: RangeTooWide, Range: r})
+	}
 	t := c.tunnelTo(n, addrs)
 	p.needs6 = t.device == route.Device6
 	for _, r := range n.ranges {
@@ -33,11 +36,27 @@ func (c *Compiler) compilePeer(n *node) *peer {
 			p.verdicts = append(p.verdicts, Verdict{Reason: RangeTaken, Range: r, Other: holder.name})
 			continue
 		}
+		if addr := c.hostAddrIn(r); addr.IsValid() {
+			p.verdicts = append(p.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: addr})
+			continue
+		}
 		if len(addrs) > 0 {
 			c.compileRange(p, r, addrs, t)
 		}
 	}
 	return p
+}
+
+// hostAddrIn returns an address of the host in a range; the zero Addr if there is none.
+func (c *Compiler) hostAddrIn(r netip.Prefix) netip.Addr {
+	for _, i := range c.host.Interfaces {
+		for _, p := range i.Addresses {
+			if r.Contains(p.Addr()) {
+				return p.Addr()
+			}
+		}
+	}
+	return netip.Addr{}
 }
 
 // addrsOf returns the addresses of n that no older Node has.

@@ -1,11 +1,13 @@
 package connection
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/policy/semantics"
 	"portolan.dev/portolan/internal/proxy/frontend"
 )
@@ -76,26 +78,34 @@ func (t *try) source(from, to *semantics.End, e netip.AddrPort) *semantics.End {
 
 // denied adds why policies deny the client to connect to an endpoint.
 func (x *explainer) denied(u *Use) {
-	by := u.Ingress
-	if u.Egress != nil && !u.Egress.Allowed {
-		by = u.Egress
+	d := u.denials(x.e.From)[0]
+	x.add(d.Rule, d.Cure, "%s", d.Why)
+}
+
+// denials returns why policies deny a client to connect to the endpoint, of the direction that is judged first.
+func (u *Use) denials(from string) (all []explain.Diagnosis) {
+	for _, r := range []*Ruling{u.Egress, u.Ingress} {
+		if r == nil || r.Allowed {
+			continue
+		}
+		what := fmt.Sprintf("egress of %s to %s", from, u.name())
+		if r == u.Ingress {
+			what = fmt.Sprintf("ingress to %s from %s", u.name(), from)
+		}
+		d := explain.Diagnosis{Rule: r.rule(), Cure: r.Cure, Why: strings.Replace(r.Why, "s it", "s "+what, 1)}
+		if d.Rule == "no-pod" {
+			d.Why = r.Why + ": the node drops packets to and from it"
+		}
+		if n := r.Nearest; n != nil {
+			d.Why += fmt.Sprintf(" (the nearest rule, %s of %s: %s)", n.Rule, n.Policy, n.Mismatch)
+		}
+		if r.seen != "" {
+			d.Why += fmt.Sprintf("; the Pod sees %s, which masquerades the client", r.seen)
+			d.Cure += "; or set externalTrafficPolicy: Local, with which Pods see clients"
+		}
+		all = append(all, d)
 	}
-	switch by.rule() {
-	case "no-pod":
-		x.add("no-pod", by.Cure, "%s: the node drops packets to and from it", by.Why)
-	case "cluster-network-policy":
-		x.add(
-			"cluster-network-policy",
-			by.Cure,
-			"%s of %s denies %s to connect to %s",
-			by.Rule,
-			by.Policy,
-			&x.Client,
-			u.Address,
-		)
-	default:
-		x.add("network-policy", by.Cure, "%s does not allow %s to connect to %s", by.Policy, &x.Client, u.Address)
-	}
+	return all
 }
 
 // rule returns the rule of the diagnosis of a Ruling that denies.

@@ -49,6 +49,9 @@ func (t *try) unready() {
 		cure = "find out why: kubectl describe pod " + name + " --namespace " + t.service.Namespace
 		if p := t.View.Pod(cluster.Key{Namespace: t.service.Namespace, Name: name}); p != nil {
 			what += t.Linter.Unready(p)
+			if p.Deleting {
+				cure = "wait for the Pod that replaces it: kubectl get pods --namespace " + t.service.Namespace
+			}
 		}
 	}
 	if !strings.Contains(what, ",") {

@@ -33,6 +33,9 @@ type Ruling struct {
 	Audit []string `json:"audit,omitempty"`
 	// Kernel is what the node's kernel does; nil if it was not to be asked, or judges no such packet.
 	Kernel *KernelRuling `json:"kernel,omitempty"`
+	// seen is the node that the endpoint sees instead of the client, as in "node n1 (198.51.100.11)"; empty if it sees the
+	// client.
+	seen string
 	// node is the one that denies packets of an address that no Pod has; empty if it is no such address.
 	node string
 	// byAddress: an ipBlock may allow it, and the client's address is not known.
@@ -84,6 +87,9 @@ func (x *explainer) ingress(f *flow) *Ruling {
 	v := x.set().Ingress(f.to, f.source, f.port)
 	r := x.rulingOf(f, &v, ruleset.Ingress)
 	r.Kernel = x.compare(x.askKernel(f, ruleset.Ingress, f.to), r.Allowed)
+	if f.source != f.from && len(f.source.Addrs) > 0 {
+		r.seen = fmt.Sprintf("node %s (%s)", f.source.Node, f.source.Addrs[0])
+	}
 	r.byAddress = x.Client.Place == Outside && f.source == f.from && len(f.from.Addrs) == 0 &&
 		v.Rule.Policy != nil && len(v.Rule.Policy.IngressRules[v.Rule.Rule].Peers) > 0
 	return r
@@ -167,10 +173,11 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 	case v.Allowed:
 		r.Why = "no policy restricts it"
 	default:
-		r.Policy = "NetworkPolicy " + r.Policies[0]
+		by := semantics.PolicyNames(v.Isolating())
+		r.Policy = "NetworkPolicy " + by[0]
 		r.Why = "no rule of " + r.Policy + " allows it"
-		if len(r.Policies) > 1 {
-			r.Why = "no rule of NetworkPolicies " + strings.Join(r.Policies, ", ") + " allows it"
+		if len(by) > 1 {
+			r.Why = "no rule of NetworkPolicies " + strings.Join(by, ", ") + " allows it"
 		}
 		r.near(f, v.Nearest, d)
 	}
@@ -229,7 +236,7 @@ func (r *Ruling) near(f *flow, n semantics.NearestRule, d ruleset.Direction) {
 	}
 	port := portText(f.port)
 	if n.Policy == nil || n.Mismatch == semantics.Both {
-		r.Cure = fmt.Sprintf("add an %s rule for port %d to %s", d, f.port.Number, r.Policy)
+		r.Cure = fmt.Sprintf("add an %s rule for port %s to %s, with %s: %s", d, port, r.Policy, peers, selecting(peer))
 		return
 	}
 	r.Nearest = &Nearest{Policy: "NetworkPolicy " + n.Policy.String(), Rule: cluster.RulePath(d.String(), n.Rule)}

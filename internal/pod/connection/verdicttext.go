@@ -162,12 +162,7 @@ func (r *Ruling) write(b *strings.Builder, direction string) {
 func (e *Explanation) Denials() (all []explain.Diagnosis) {
 	for i := range e.Attempts {
 		for j := range e.Attempts[i].Endpoints {
-			u := &e.Attempts[i].Endpoints[j]
-			for _, r := range []*Ruling{u.Egress, u.Ingress} {
-				if r == nil || r.Allowed {
-					continue
-				}
-				d := explain.Diagnosis{Rule: r.rule(), Why: fmt.Sprintf("%s: %s", u.name(), r.Why), Cure: r.Cure}
+			for _, d := range e.Attempts[i].Endpoints[j].denials(e.From) {
 				if !slices.ContainsFunc(all, func(o explain.Diagnosis) bool { return o.Cure == d.Cure }) {
 					all = append(all, d)
 				}

@@ -103,17 +103,32 @@ func (d *diagnoser) blocked() string {
 			&d.Subject)
 		return "the Pod has finished"
 	}
-	if d.addFindings(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS) {
-		return "NetworkPolicies keep the Pod's queries from the cluster DNS"
-	}
 	usesService := slices.ContainsFunc(d.conf.Nameservers, func(a netip.Addr) bool {
 		return slices.Contains(d.Node.ClusterDNS, a) && !a.IsLinkLocalUnicast()
 	})
-	if s := d.Linter.View.Service(d.Linter.DNSService); s != nil && usesService &&
-		d.addFindings(d.Linter.CheckService(s), lint.DNSServiceNoEndpoint) {
+	// Policies are judged of Pods with the labels of the selector, which none need have.
+	s := d.Linter.View.Service(d.Linter.DNSService)
+	hasPods := s == nil || len(s.Selector) == 0 || d.selectsPod(s)
+	if hasPods && d.addFindings(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS) {
+		return "NetworkPolicies keep the Pod's queries from the cluster DNS"
+	}
+	if s != nil && usesService && d.addFindings(d.Linter.CheckService(s), lint.DNSServiceNoEndpoint) {
 		return "nothing answers at the address of the cluster DNS"
 	}
+	if !hasPods && d.addFindings(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS) {
+		return "NetworkPolicies keep the Pod's queries from the cluster DNS"
+	}
 	return ""
+}
+
+// selectsPod reports whether there is a Pod that a Service selects.
+func (d *diagnoser) selectsPod(s *cluster.Service) bool {
+	for p := range d.Linter.View.Pods() {
+		if s.Selects(p) && !p.Finished {
+			return true
+		}
+	}
+	return false
 }
 
 // notLoaded reports whether one of the kinds was not read, which the API refused.
@@ -161,6 +176,7 @@ func (d *diagnoser) nameOf(m meaning) (name string, resolves bool) {
 // suggest adds a cause whose cure is to use the name of m instead. Such a name is looked
 // up first: if it does not resolve either, the cure says so, and the cause of that follows.
 func (d *diagnoser) suggest(rule string, m meaning, certain, format string, args ...any) {
+	d.e.Meant = m.service
 	name, resolves := d.nameOf(m)
 	if resolves {
 		d.add(rule, fmt.Sprintf("ask for %q%s", name, certain), format, args...)
@@ -186,6 +202,7 @@ func (d *diagnoser) trailingDot() bool {
 	trace := other.resolve(d.conf, d.Libc, d.a)
 	switch {
 	case trace.Outcome == stubresolver.Found:
+		d.mean(namesOf(&trace))
 		d.add("trailing-dot", fmt.Sprintf("ask for %q", name),
 			"the trailing dot disables the search list, with which the name resolves")
 		return true
@@ -198,6 +215,13 @@ func (d *diagnoser) trailingDot() bool {
 		d.names = namesOf(&trace)
 	}
 	return false
+}
+
+// mean notes the Service that one of the names which another lookup tries stands for.
+func (d *diagnoser) mean(names []string) {
+	if m, likely := d.likeliest(names); likely > 0 {
+		d.e.Meant = m.service
+	}
 }
 
 // meansOnly reports whether the name stands for something in the cluster in another
@@ -513,6 +537,7 @@ func (d *diagnoser) policy() bool {
 	usual := dnsconfig.Resolve(pod, d.Node).Config
 	trace := d.simulate(usual, d.Libc)
 	if trace.Outcome == stubresolver.Found {
+		d.mean(namesOf(&trace))
 		d.addPolicy("the name resolves")
 		return true
 	}
@@ -522,6 +547,9 @@ func (d *diagnoser) policy() bool {
 	}
 	return false
 }
+
+// usualNdots is the option ndots of dnsPolicy ClusterFirst.
+const usualNdots = 5
 
 // addPolicy adds that the Pod's settings differ from those with which lookups succeed.
 func (d *diagnoser) addPolicy(lookups string) {
@@ -541,6 +569,10 @@ func (d *diagnoser) addPolicy(lookups string) {
 			strings.Join(d.conf.Searches, " "))
 	case !slices.ContainsFunc(d.conf.Nameservers, isClusterDNS):
 		d.add("not-cluster-dns", cure, "the Pod does not use the cluster DNS: its dnsPolicy is %s%s", given, effect)
+	case d.e.Ndots < usualNdots && slices.Contains(d.conf.Searches, "svc."+d.Linter.Domains[0]):
+		d.add("few-ndots", fmt.Sprintf("set the option ndots:%d in dnsConfig, or use the fully qualified name", usualNdots),
+			"the Pod has ndots:%d, so that its resolver (%s) does not complete a name with as many dots; with ndots:%d %s",
+			d.e.Ndots, d.e.Resolver, usualNdots, lookups)
 	default:
 		d.add("no-search", "add the search domains of ClusterFirst to dnsConfig, or use the fully qualified name",
 			"the Pod lacks the search domains, or the ndots, with which %s", lookups)
@@ -575,6 +607,7 @@ func (d *diagnoser) resolver() bool {
 	if trace.Outcome != stubresolver.Found || len(trace.Candidates) == 0 {
 		return false
 	}
+	d.mean(namesOf(&trace))
 	name := trace.Candidates[len(trace.Candidates)-1].Name
 	d.add("resolver", fmt.Sprintf("use the fully qualified name, %q", name),
 		"glibc's resolver would find %s; this one (%s) does not: %s", name, d.e.Resolver, d.e.Why)

@@ -23,6 +23,9 @@ func (d *diagnoser) otherDomain() bool {
 	if rooted {
 		right += "."
 	}
+	if m, ok := meaningOf(right, d.Linter.Domains); ok {
+		d.e.Meant = m.service
+	}
 	if d.resolves(right) {
 		cure = fmt.Sprintf("ask for %q", right)
 	}

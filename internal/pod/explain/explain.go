@@ -86,6 +86,8 @@ type Explanation struct {
 	Why        string           `json:"why"`
 	Records    []dnswire.Record `json:"records,omitempty"`
 	Packets    int              `json:"packets"`
+	// Meant is the Service that a name which does not resolve stands for, or is taken for; the zero key if there is none.
+	Meant cluster.Key `json:"-"`
 	// Diagnoses are those of the layer name, of which the JSON has them.
 	Diagnoses []Diagnosis `json:"-"`
 	trace     stubresolver.Trace

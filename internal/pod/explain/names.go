@@ -28,6 +28,7 @@ func (d *diagnoser) name() {
 
 // meant diagnoses the name of a Service, of one of its endpoints or of one of its ports.
 func (d *diagnoser) meant(m meaning) {
+	d.e.Meant = m.service
 	if s := d.Linter.View.Service(m.service); s != nil {
 		d.service(s, m)
 		return

@@ -144,8 +144,8 @@ func (d *diagnoser) port(s *cluster.Service, m meaning, findings []lint.Finding)
 		}
 		if p.Name == m.port {
 			if !strings.EqualFold(string(p.Protocol), m.protocol) {
-				d.add("port-protocol", fmt.Sprintf("use _%s._%s", p.Name, strings.ToLower(string(p.Protocol))),
-					"port %s of Service %s has protocol %s", p.Name, s.Key, p.Protocol)
+				m.protocol = strings.ToLower(string(p.Protocol))
+				d.suggest("port-protocol", m, "", "port %s of Service %s has protocol %s", p.Name, s.Key, p.Protocol)
 				return
 			}
 			switch {

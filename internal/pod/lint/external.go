@@ -80,8 +80,11 @@ func (j *reporter) externalInCluster(s *cluster.Service, target string, labels [
 		j.addAs(Warning, ExternalNameMissingService, externalField, "name an existing Service",
 			"namespace %s does not exist, so %s does not resolve", key.Namespace, target)
 	default:
-		near := j.indexed().similarService(key.Namespace, key.Name)
-		j.add(ExternalNameMissingService, externalField, "name an existing Service",
+		near, cure := j.indexed().similarService(key.Namespace, key.Name), "name an existing Service"
+		if near != "" {
+			cure += fmt.Sprintf(", such as %s.%s.svc.%s", near, key.Namespace, j.domain())
+		}
+		j.add(ExternalNameMissingService, externalField, cure,
 			"Service %s does not exist%s, so %s does not resolve", key, didYouMean(near), target)
 	}
 }

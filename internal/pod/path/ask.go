@@ -58,17 +58,22 @@ func (x *explainer) ask() {
 		return
 	}
 	x.tls(a, tls)
-	x.route(a, route)
-	if len(a.Backends) > 0 {
+	if a.Taken() != nil && (len(a.Backends) > 0 || len(backend) > 0) {
+		x.takes(a, route)
 		x.backend(a, backend)
+		return
 	}
+	x.route(a, route)
 }
 
 // direct reports whether the request has nothing to do with a gateway: no route has its host, and the connection is to
 // an address that no Gateway and no Ingress has. What answers is a program that the model does not know.
 func (x *explainer) direct() bool {
-	if x.e.Connection == nil || len(x.e.Connection.Attempts) == 0 || x.Gateway.HasHost(x.Message) {
+	switch {
+	case x.e.Connection == nil || x.Gateway.HasHost(x.Message):
 		return false
+	case len(x.e.Connection.Attempts) == 0:
+		return x.DNS != nil && !x.DNS.NotKnown() && x.DNS.Meant != (cluster.Key{})
 	}
 	return !slices.ContainsFunc(x.e.Connection.Attempts, func(a connection.Attempt) bool {
 		at, err := netip.ParseAddrPort(strings.TrimSuffix(a.Address, "/tcp"))
@@ -99,22 +104,23 @@ func (x *explainer) tls(a *request.Answer, found []explain.Diagnosis) {
 	x.add(s)
 }
 
-// route adds the layer of the listener and the rule.
+// takes adds the layer of the listener and the rule, which has the request sent to a backend.
+func (x *explainer) takes(a *request.Answer, found []explain.Diagnosis) {
+	s := Step{Layer: Route, State: OK, Diagnoses: found, Says: a.Taken().Name + " takes it"}
+	if len(a.Demands) > 0 {
+		s.Says += ", and demands " + strings.Join(a.Demands, ", ")
+	}
+	x.add(s)
+}
+
+// route adds the layer of the listener and the rule, of requests that the gateway answers itself.
 func (x *explainer) route(a *request.Answer, found []explain.Diagnosis) {
-	s := Step{Layer: Route, State: OK, Diagnoses: found}
-	switch rule := a.Taken(); {
-	case a.Location != "":
-		s.Says = fmt.Sprintf("%s redirects to %s", rule.Name, a.Location)
-		if len(found) > 0 {
-			s.State = Broken
+	s := Step{Layer: Route, State: Broken, Diagnoses: found, Says: a.Reason}
+	if a.Location != "" {
+		s.Says = fmt.Sprintf("%s redirects to %s", a.Taken().Name, a.Location)
+		if len(found) == 0 {
+			s.State = OK
 		}
-	case len(a.Backends) > 0:
-		s.Says = rule.Name + " takes it"
-		if len(a.Demands) > 0 {
-			s.Says += ", and demands " + strings.Join(a.Demands, ", ")
-		}
-	default:
-		s.State, s.Says = Broken, a.Reason
 	}
 	x.add(s)
 }
@@ -139,8 +145,12 @@ func (x *explainer) backend(a *request.Answer, found []explain.Diagnosis) {
 		s.State = Broken
 	}
 	s.Says = strings.Join(words, "; ")
-	if len(words) == 0 {
+	switch {
+	case len(words) > 0:
+	case len(a.Backends) > 0:
 		s.Says = "no backend has a weight"
+	default:
+		s.Says = a.Reason
 	}
 	x.add(s)
 }

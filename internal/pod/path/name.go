@@ -25,33 +25,43 @@ func (x *explainer) name() {
 // resolved reports whether the addresses of the host are known: it is one, or it was looked up.
 func (x *explainer) resolved() bool { return x.DNS == nil || x.DNS.Found() }
 
-// meant returns the Service that a name is taken for which does not resolve: the one that it would be the name of, or
-// one with a similar name. It returns nil if there is none.
+// meant returns the Service that a name is taken for which does not resolve. It returns nil if there is none.
 func (x *explainer) meant() *cluster.Service {
 	if x.DNS == nil {
 		return nil
 	}
-	for i := range x.DNS.Candidates {
+	if s := x.View.Service(x.DNS.Meant); s != nil {
+		return s
+	}
+	for i := range x.DNS.Candidates { // of queries that no server gets
 		key, ok := explain.ServiceOf(x.DNS.Candidates[i].Name, x.Linter.Domains)
-		if !ok {
-			continue
-		}
-		if s := x.View.Service(key); s != nil {
-			return s
-		}
-		key.Name = x.Linter.SimilarService(key)
-		if s := x.View.Service(key); s != nil {
+		if s := x.View.Service(key); ok && s != nil {
 			return s
 		}
 	}
 	return nil
 }
 
+// addressesOf returns the addresses of a Service; of a headless one, those of its endpoints that are ready.
+func (x *explainer) addressesOf(s *cluster.Service) (addrs []netip.Addr) {
+	if !s.Headless {
+		return s.ClusterIPs
+	}
+	for _, slice := range x.View.SlicesOf(s.Key) {
+		for i := range slice.Endpoints {
+			if e := &slice.Endpoints[i]; e.Ready || s.PublishNotReady {
+				addrs = append(addrs, e.Addr)
+			}
+		}
+	}
+	return addrs
+}
+
 // assumed returns the addresses that the client is taken to connect to, of a name that does not resolve or whose
 // addresses are not known: those of the gateway that has the host, or of the Service that is meant. why says which.
 func (x *explainer) assumed() (addrs []netip.Addr, why string) {
-	if s := x.meant(); s != nil && len(s.ClusterIPs) > 0 {
-		return s.ClusterIPs, fmt.Sprintf("the name is taken for that of Service %s", s.Key)
+	if s := x.meant(); s != nil {
+		return x.addressesOf(s), fmt.Sprintf("the name is taken for that of Service %s", s.Key)
 	}
 	if x.Message != nil {
 		if addrs, owner := x.Gateway.AddressesFor(x.Message); len(addrs) > 0 {

@@ -52,7 +52,7 @@ func (x *explainer) elsewhere(addr netip.Addr) bool {
 	for f := range cluster.Gateways.All(x.view) {
 		if slices.Contains(f.Addresses, addr) {
 			x.e.Outcome = "not this gateway's: the address is that of Gateway " + f.String()
-			x.add("other-gateway", "see what that controller says in the status of the Gateway and its routes",
+			x.add("other-gateway", x.cureOfGateway(f, seeGateway),
 				"%s, the address of Gateway %s, which %s", at, f.Key, x.whoseGateway(f))
 			return true
 		}
@@ -60,7 +60,7 @@ func (x *explainer) elsewhere(addr netip.Addr) bool {
 	for f := range cluster.Ingresses.All(x.view) {
 		if slices.Contains(f.Addresses, addr) {
 			x.e.Outcome = "not this gateway's: the address is that of Ingress " + f.String()
-			x.add("other-gateway", "see that controller's log, and the events of the Ingress",
+			x.add("other-gateway", x.cureOfIngressClass(f, "see that controller's log, and the events of the Ingress"),
 				"%s, the address of Ingress %s, which %s", at, f.Key, x.whoseIngress(f))
 			return true
 		}
@@ -139,38 +139,6 @@ func (w *World) Has(addr netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// HasHost reports whether a listener of the port of a request has rules for its host.
-func (w *World) HasHost(m *Message) bool {
-	return slices.ContainsFunc(w.socketsOf(m.Port), func(at table.Socket) bool {
-		_, h := w.table.Port(at).Host(m.Host)
-		return h != nil
-	})
-}
-
-// AddressesFor returns the addresses of the Gateway or Ingress that serves the host of a request, and which one that
-// is; none if none does, or if it has no address.
-func (w *World) AddressesFor(m *Message) (addrs []netip.Addr, owner string) {
-	known := w.known()
-	for _, at := range w.socketsOf(m.Port) {
-		l, _ := w.table.Port(at).Host(m.Host)
-		switch {
-		case l == nil:
-		case l.Name == ingresses:
-			for _, name := range slices.Sorted(maps.Keys(known)) {
-				if strings.HasPrefix(name, "Ingress ") {
-					return known[name], name
-				}
-			}
-		case w.listeners[l.Name] != nil:
-			name := "Gateway " + w.listeners[l.Name].gateway.String()
-			if len(known[name]) > 0 {
-				return known[name], name
-			}
-		}
-	}
-	return nil, ""
 }
 
 // mostNamed is the maximum number of objects that a sentence names.

@@ -175,12 +175,12 @@ func (x *explainer) ruleProblem(r *Rule) {
 		if rule.Status == http.StatusServiceUnavailable {
 			cure = "correct the RoutePolicy, or what it refers to"
 		}
-		x.add("rule-invalid", cure, "%s: %s", r.Name, rule.Reason)
+		x.add("rule-invalid", cure, "%s: %s%s", r.Name, rule.Reason, x.extensionOf(rule))
 		return
 	}
 	namespace, name, _ := strings.Cut(name, "/")
 	key := cluster.Key{Namespace: namespace, Name: name}
-	cure := "name a port of a Service of type ClusterIP"
+	cure := "correct the backend of the Ingress"
 	f := cluster.Ingresses.Get(x.view, key)
 	for _, p := range x.verdicts.Ingresses[key].Problems {
 		if p.Reason == string(rule.Reason) {
@@ -190,25 +190,55 @@ func (x *explainer) ruleProblem(r *Rule) {
 	x.add("backend-invalid", cure, "%s: %s", r.Name, rule.Reason)
 }
 
-// cureOfIngress returns how the backend of an Ingress in a field is cured; empty if that is not known.
-func (x *explainer) cureOfIngress(f *cluster.Frontend, field string) string {
-	for _, found := range x.Linter.CheckIngress(f) {
-		if found.Rule == lint.IngressBackendMissing && strings.HasPrefix(found.Field, field) {
-			return found.Fix
-		}
+// extensionOf returns which filter of another API a rule of an HTTPRoute has, as the end of a sentence; empty if none.
+func (x *explainer) extensionOf(rule *table.Rule) string {
+	namespace, name, _ := strings.Cut(strings.TrimPrefix(rule.Object, "httproute "), "/")
+	route := cluster.HTTPRoutes.Get(x.view, cluster.Key{Namespace: namespace, Name: name})
+	if route == nil || rule.Index >= len(route.Spec.Rules) {
+		return ""
 	}
-	for _, b := range f.Backends {
-		if b.Field == field && x.view.Service(cluster.Key{Namespace: f.Namespace, Name: b.Service}) == nil {
-			return "create the Service, or correct the name"
+	for _, f := range route.Spec.Rules[rule.Index].Filters {
+		if e := f.Extension; e != nil {
+			return fmt.Sprintf(", an ExtensionRef to %s %s of group %s", e.Kind, e.Name, e.Group)
 		}
 	}
 	return ""
 }
 
+// cureOfIngress returns how the backend of an Ingress in a field is cured; empty if that is not known.
+func (x *explainer) cureOfIngress(f *cluster.Frontend, field string) string {
+	for _, b := range f.Backends {
+		if !strings.HasPrefix(b.Field, field) && !strings.HasPrefix(field, b.Field) {
+			continue
+		}
+		key := cluster.Key{Namespace: f.Namespace, Name: b.Service}
+		if s := x.view.Service(key); s != nil {
+			return cureOfPort(s)
+		}
+		if near := x.Linter.SimilarService(key); near != "" {
+			return "write " + near + ", or create the Service"
+		}
+		return "create the Service in namespace " + f.Namespace + ", or correct the name"
+	}
+	return "name a Service instead of a resource"
+}
+
+// cureOfPort returns how a backend is cured whose Service exists, and has not its port.
+func cureOfPort(s *cluster.Service) string {
+	if s.ExternalName != "" {
+		return "name a Service of type ClusterIP; the target of this one may be in an EndpointSlice of it"
+	}
+	var ports []string
+	for _, p := range s.Ports {
+		ports = append(ports, strings.TrimSpace(fmt.Sprintf("%d %s", p.Number, p.Name)))
+	}
+	return "write a port of the Service; it has " + cmp.Or(few(ports), "none")
+}
+
 // invalid adds why the n-th backend of a rule is invalid.
 func (x *explainer) invalid(r *Rule, n int) {
 	rule := r.route.Rule
-	cure := "name a port of a Service of type ClusterIP"
+	cure := "correct the backendRef"
 	namespace, name, _ := strings.Cut(strings.TrimPrefix(rule.Object, "httproute "), "/")
 	route := cluster.HTTPRoutes.Get(x.view, cluster.Key{Namespace: namespace, Name: name})
 	if route != nil && rule.Index < len(route.Spec.Rules) && n < len(route.Spec.Rules[rule.Index].Backends) {
@@ -221,7 +251,7 @@ func (x *explainer) invalid(r *Rule, n int) {
 func (x *explainer) cureOf(namespace string, ref *cluster.BackendRef) string {
 	key, ok := ref.Core(cluster.KindService)
 	if !ok {
-		return ""
+		return "name a Service in the backendRef"
 	}
 	granted := slices.ContainsFunc(
 		cluster.GrantsByNamespace.Get(x.view, key.Namespace),
@@ -238,15 +268,24 @@ func (x *explainer) cureOf(namespace string, ref *cluster.BackendRef) string {
 		if near := x.Linter.SimilarService(key); near != "" {
 			return "write " + near + ", or create the Service"
 		}
+		if other := x.serviceElsewhere(key); other != "" {
+			return fmt.Sprintf("write namespace: %s in the backendRef, with a ReferenceGrant in that namespace, or create the "+
+				"Service", other)
+		}
 		return "create the Service, or correct the name"
-	case s.ExternalName != "":
-		return "name a Service of type ClusterIP; the target of this one may be in an EndpointSlice of it"
 	}
-	var ports []string
-	for _, p := range s.Ports {
-		ports = append(ports, strings.TrimSpace(fmt.Sprintf("%d %s", p.Number, p.Name)))
+	return cureOfPort(s)
+}
+
+// serviceElsewhere returns the first namespace that has a Service with the name of one that does not exist; empty if
+// none has.
+func (x *explainer) serviceElsewhere(key cluster.Key) (namespace string) {
+	for s := range x.view.Services() {
+		if s.Name == key.Name && (namespace == "" || s.Namespace < namespace) {
+			namespace = s.Namespace
+		}
 	}
-	return "write a port of the Service; it has " + cmp.Or(few(ports), "none")
+	return namespace
 }
 
 // noEndpoint adds why a port of a Service has no endpoint.

@@ -95,9 +95,10 @@ func (x *explainer) answer(p place) {
 		x.stream(&a, p.port)
 	case x.Message.Scheme == "https" && p.port.Misdirected(x.Message.serverName(), x.Message.Host):
 		a.Status, a.Reason = 421, "another listener has the host"
-		x.add("misdirected", "use "+x.Message.Host+" in the URL, too",
-			"the connection is to %s, and the host %s of the request is that of another listener, %s", x.Message.Name,
-			x.Message.Host, l.Name)
+		x.add("misdirected", fmt.Sprintf("use %s in the URL; a client that shares connections between hosts opens one for the "+
+			"host when it gets 421", x.Message.Host),
+			"the TLS connection is for %s, and %s serves the host %s on connections for it only (421, Misdirected Request)",
+			x.Message.Name, l.Name, x.Message.Host)
 	default:
 		x.rules(&a, l, host)
 	}
@@ -111,14 +112,14 @@ func (x *explainer) noPort() {
 	unserved := x.sorted(func(l *listener) bool { return l.spec.Port == port && x.isOurs(l.gateway) })
 	others := x.sorted(func(l *listener) bool { return l.spec.Port == port && !x.isOurs(l.gateway) })
 	for _, l := range unserved {
-		x.add("listener-not-served", "correct the listener", "%s, which has port %d, is not served: %s", l.name(), port,
+		x.add("listener-not-served", l.cure(), "%s, which has port %d, is not served: %s", l.name(), port,
 			l.whyNot())
 	}
 	if len(others) > 0 && len(unserved) == 0 {
 		x.e.Outcome = fmt.Sprintf("not this gateway's: port %d is that of Gateway %s", port, others[0].gateway.Key)
 	}
 	for _, l := range others[:min(len(others), mostNamed)] {
-		x.add("other-gateway", "see what that controller says in the status of the Gateway and its routes",
+		x.add("other-gateway", x.cureOfGateway(l.gateway, seeGateway),
 			"%s has port %d, and %s", l.name(), port, x.whoseGateway(l.gateway))
 	}
 	if len(unserved)+len(others) > 0 {
@@ -174,14 +175,22 @@ func (x *explainer) noListener(p *table.Port) {
 	}
 	slices.Sort(hostnames)
 	cure := "use one of these hosts, or add a listener for this one"
-	if x.Message.HasAddress() && x.Message.Host == x.Message.Name {
-		cure = "name the host that the address stands for, --header 'Host: NAME'"
+	if x.isAddressed() {
+		cure = nameTheHost
 	}
 	if !x.unattached() {
 		x.add("no-listener", cure,
 			"no listener of port %d is for the host %s; there are those for %s", x.Message.Port, x.Message.Host, few(hostnames))
 	}
 }
+
+// isAddressed reports whether the host of a request is an address, which hostnames of listeners and routes never are.
+func (x *explainer) isAddressed() bool {
+	return x.Message.HasAddress() && x.Message.Host == x.Message.Name
+}
+
+// nameTheHost is the cure of a request to an address.
+const nameTheHost = "name the host that the address stands for, --header 'Host: NAME'"
 
 // whyNot returns why a listener of ours that is not served is not.
 func (l *listener) whyNot() string {
@@ -201,11 +210,31 @@ func (l *listener) conflict() string {
 	return ""
 }
 
+// cure returns how a listener of ours is served that is not, or that refuses all clients.
+func (l *listener) cure() string {
+	reason, _, _ := strings.Cut(l.conflict(), ",")
+	switch reason {
+	case "NoValidCACertificate":
+		return "name a ConfigMap that exists, and has certificates in ca.crt, in spec.tls.frontend of Gateway " +
+			l.gateway.String()
+	case "HostnameConflict":
+		return "give one of the listeners another port or hostname"
+	case "ProtocolConflict":
+		return "give one of the listeners another port, or both the same protocol"
+	case "UnsupportedProtocol", "UnsupportedValue":
+		return "correct the protocol and the mode of TLS of the listener"
+	}
+	return fmt.Sprintf("correct listener %s of %s", l.spec.Name, l.owner)
+}
+
 // isOurs reports whether a Gateway is ours.
 func (w *World) isOurs(f *cluster.Frontend) bool {
 	_, ours := w.verdicts.Gateways[f.Key]
 	return ours
 }
+
+// seeGateway is the cure of what another controller serves.
+const seeGateway = "see what that controller says in the status of the Gateway and its routes"
 
 // whoseGateway says whose a Gateway is that is not ours, as in "is of GatewayClass x of controller y".
 func (w *World) whoseGateway(f *cluster.Frontend) string {
@@ -214,6 +243,44 @@ func (w *World) whoseGateway(f *cluster.Frontend) string {
 		return fmt.Sprintf("is of GatewayClass %s, which does not exist: nobody serves it", f.Gateway.Class)
 	}
 	return fmt.Sprintf("is of GatewayClass %s, whose controller is %s", class.Name, class.Controller)
+}
+
+// cureOfGateway returns what to do about a Gateway that is not ours; ask is where its controller says more.
+func (w *World) cureOfGateway(f *cluster.Frontend, ask string) string {
+	if cluster.GatewayClasses.Get(w.view, cluster.Key{Name: f.Gateway.Class}) != nil {
+		return ask
+	}
+	var ours []string
+	for c := range cluster.GatewayClasses.All(w.view) {
+		if c.Controller == w.cfg.GatewayController {
+			ours = append(ours, c.Name)
+		}
+	}
+	return cureOfClass("spec.gatewayClassName of Gateway "+f.String(), "controllerName "+w.cfg.GatewayController, ours)
+}
+
+// cureOfIngressClass returns what to do about the class of an Ingress that is not ours; ask is where its controller
+// says more.
+func (w *World) cureOfIngressClass(f *cluster.Frontend, ask string) string {
+	name := cmp.Or(f.Ingress.Class, f.Ingress.OldClass)
+	if name == "" || cluster.IngressClasses.Get(w.view, cluster.Key{Name: name}) != nil {
+		return ask
+	}
+	var ours []string
+	for c := range cluster.IngressClasses.All(w.view) {
+		if c.Controller == w.cfg.IngressController {
+			ours = append(ours, c.Name)
+		}
+	}
+	return cureOfClass("spec.ingressClassName of Ingress "+f.String(), "controller "+w.cfg.IngressController, ours)
+}
+
+// cureOfClass returns what to do about a class in a field that does not exist, where some exist that are ours.
+func cureOfClass(field, controller string, ours []string) string {
+	if slices.Sort(ours); len(ours) > 0 {
+		return fmt.Sprintf("set %s to %s, or create the class", field, strings.Join(ours, " or "))
+	}
+	return "create the class, with the " + controller
 }
 
 // whoseIngress says whose an Ingress is that is not ours.

@@ -11,6 +11,7 @@ import (
 	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 // candidate is a route or an Ingress that matches the request and does not serve it, and why.
@@ -154,7 +155,7 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 	switch {
 	case !exists:
 		d.Why = fmt.Sprintf("its parent %s does not exist", name)
-		d.Cure = "create it, or correct the parentRef"
+		d.Cure = x.cureOfParent(p)
 		return d, false
 	case gateway == nil:
 		d.Why = fmt.Sprintf("the Gateway of its parent %s does not exist", name)
@@ -163,8 +164,8 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 	case !x.isOurs(gateway):
 		d.Rule = "other-gateway"
 		d.Why = fmt.Sprintf("its parent %s %s", name, x.whoseGateway(gateway))
-		d.Cure = "see what that controller says in the route's status, or name a Gateway of a class with the " +
-			"controllerName " + x.cfg.GatewayController
+		d.Cure = x.cureOfGateway(gateway, "see what that controller says in the route's status, or name a Gateway of a "+
+			"class with the controllerName "+x.cfg.GatewayController)
 		return d, false
 	}
 	for _, v := range x.verdicts.Routes[r.Ref()] {
@@ -180,6 +181,22 @@ func (x *explainer) whyNotParent(r *cluster.Route, p *cluster.ParentRef) (d expl
 		d.Why, d.Cure = x.acceptedElsewhere(p, v.Conditions)
 	}
 	return d, true
+}
+
+// cureOfParent returns how a reference to a parent that does not exist is cured.
+func (x *explainer) cureOfParent(p *cluster.ParentRef) string {
+	var names []string
+	for f := range cluster.Gateways.All(x.view) {
+		if f.Name == p.Name {
+			return fmt.Sprintf("write namespace: %s in the parentRef, or create the Gateway", f.Namespace)
+		}
+		names = append(names, f.String())
+	}
+	slices.Sort(names)
+	if near := suggest.Closest(p.Namespace+"/"+p.Name, names); near != "" {
+		return fmt.Sprintf("write %s in the parentRef, or create the Gateway", strings.TrimPrefix(near, p.Namespace+"/"))
+	}
+	return "create it, or correct the parentRef"
 }
 
 // gatewayOf returns the Gateway that a parent is or belongs to, nil if that does not exist, and whether the
@@ -237,7 +254,9 @@ func (x *explainer) rejected(r *cluster.Route, p *cluster.ParentRef, c *cluster.
 	case "NoMatchingListenerHostname":
 		var hostnames []string
 		for _, l := range named {
-			hostnames = append(hostnames, cmp.Or(l.spec.Hostname, "any"))
+			if h := cmp.Or(l.spec.Hostname, "any"); !slices.Contains(hostnames, h) {
+				hostnames = append(hostnames, h)
+			}
 		}
 		return fmt.Sprintf(
 				"none of its hostnames is one of a listener of %s, which has %s (NoMatchingListenerHostname)",
@@ -280,7 +299,7 @@ func (x *explainer) acceptedElsewhere(p *cluster.ParentRef, conditions []cluster
 			continue
 		}
 		if why := l.conflict(); why != "" {
-			return fmt.Sprintf("its listener %s is not served: %s", l.name(), why), "correct the listener"
+			return fmt.Sprintf("its listener %s is not served: %s", l.name(), why), l.cure()
 		}
 		return fmt.Sprintf(
 				"its listener %s is less specific for the host than another one, whose routes alone serve it",
@@ -310,8 +329,8 @@ func (x *explainer) whyNotIngress(f *cluster.Frontend) explain.Diagnosis {
 	switch {
 	case !ours:
 		d.Why = "it " + x.whoseIngress(f)
-		d.Cure = "set ingressClassName to a class with the controller " + x.cfg.IngressController +
-			", or see that controller's log"
+		d.Cure = x.cureOfIngressClass(f, "set ingressClassName to a class with the controller "+x.cfg.IngressController+
+			", or see that controller's log")
 	case len(v.Problems) > 0 && v.Problems[0].Field == "spec.ingressClassName":
 		d.Why = v.Problems[0].Field + " " + v.Problems[0].Reason
 		d.Cure = "set ingressClassName, or let one class be the default"
@@ -322,8 +341,13 @@ func (x *explainer) whyNotIngress(f *cluster.Frontend) explain.Diagnosis {
 	case !x.servesIngresses(x.Message.Port):
 		d.Why = fmt.Sprintf("no Ingress has a certificate, or a Gateway has port %d", x.Message.Port)
 		d.Cure = "give it an element of spec.tls with a Secret of type kubernetes.io/tls, or the Gateway another port"
-		if len(v.Problems) > 0 {
+		switch {
+		case len(v.Problems) > 0:
 			d.Why = v.Problems[0].Field + ": " + v.Problems[0].Reason
+			d.Cure = "correct " + v.Problems[0].Field + ", or create what it names"
+		case x.Message.Scheme == "https" && len(f.Ingress.TLS) == 0:
+			d.Why = "it has no spec.tls, and so no certificate"
+			d.Cure = "give it an element of spec.tls with a Secret of type kubernetes.io/tls"
 		}
 	default:
 		d.Why = "a listener of a Gateway has routes for the host, which alone serve it"

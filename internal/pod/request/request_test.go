@@ -185,7 +185,7 @@ func TestExplain(t *testing.T) {
 		},
 		"a query parameter": {
 			all(gateway("gw", http80), route("r", atGW+", rules: [{matches: [{queryParams: [{name: v, value: '2'}]}], "+toWeb+"}]")), "http://a.test/?v=1",
-			"404 from the gateway: no rule matches", []string{"the query parameter v is another one, or missing", `cure: give the query parameter v "2"`},
+			"404 from the gateway: no rule matches", []string{`the query parameter v is "1"`, `cure: give the query parameter v "2"`},
 		},
 		"the nearest rule": {
 			all(gateway("gw", http80), route("r", atGW+", rules: [{matches: [{path: {value: /a}, method: PUT}, {path: {type: Exact, value: /b}}, {path: {value: /B/c}}], "+toWeb+"}]")), "http://a.test/b/",
@@ -472,14 +472,14 @@ func TestTLS(t *testing.T) {
 	}{
 		"a listener":                      {store, "https://a.test/", served, "port 443: gateway shop/gw a, hostname a.test"},
 		"http:// at a port with TLS":      {store, "http://a.test:443/", "400 from the gateway: HTTP instead of a TLS handshake", "cure: use https://"},
-		"the host of another listener":    {store, "https://a.test/ Host:b.test", "421 from the gateway: another listener has the host", "the connection is to a.test, and the host b.test of the request is that of another listener, gateway shop/gw b"},
+		"the host of another listener":    {store, "https://a.test/ Host:b.test", "421 from the gateway: another listener has the host", "the TLS connection is for a.test, and gateway shop/gw b serves the host b.test on connections for it only"},
 		"a Secret that does not exist":    {store, "https://gone.test/", "no answer: there is no certificate", "gateway shop/gw gone has no certificate for gone.test: Secret shop/gone does not exist"},
-		"a certificate that expired":      {store, "https://old.test/", "no answer: clients refuse the certificate", "cure: renew it"},
+		"a certificate that expired":      {store, "https://old.test/", "no answer: clients refuse the certificate", "cure: renew the certificate in Secret shop/old"},
 		"a certificate of another name":   {store, "https://other.test/", "no answer: clients refuse the certificate", "the certificate of gateway shop/gw other is for another.test, not for other.test"},
 		"no authority of clients":         {refusing, "https://a.test/", "no answer: the listener refuses all clients", "gateway shop/gw a refuses all clients: NoValidCACertificate, ConfigMap shop/gone does not exist"},
 		"an Ingress":                      {withTLS, "https://a.test/", served, "port 443: Ingresses"},
 		"an Ingress without a Secret":     {withTLS, "https://b.test/", "no answer: there is no certificate", "Ingress has no certificate for b.test"},
-		"no Ingress with a certificate":   {without, "https://a.test/", "no connection: no Gateway or Ingress is served at port 443", "ingress shop/i matches the request, and does not serve it: no Ingress has a certificate"},
+		"no Ingress with a certificate":   {without, "https://a.test/", "no connection: no Gateway or Ingress is served at port 443", "ingress shop/i matches the request, and does not serve it: it has no spec.tls, and so no certificate"},
 		"an Ingress at a port of neither": {without, "http://a.test:81/", "no connection: no Gateway or Ingress is served at port 81", "Ingresses are served at port 80, and with TLS at 443"},
 	}
 	for claim, test := range tests {

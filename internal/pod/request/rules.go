@@ -2,6 +2,7 @@ package request
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,7 +122,11 @@ func whyNotValue(m *table.Match, request *table.Request) string {
 		return fmt.Sprintf("the header %s is %q", name, strings.Join(values, ", "))
 	}
 	if name, ok := strings.CutPrefix(miss, "query parameter "); ok {
-		return "the query parameter " + name + " is another one, or missing"
+		values, err := url.ParseQuery(request.Query)
+		if given := values[name]; err == nil && len(given) > 0 {
+			return fmt.Sprintf("the query parameter %s is %q", name, given[0])
+		}
+		return "there is no query parameter " + name
 	}
 	return miss
 }
@@ -194,6 +199,9 @@ func (x *explainer) noHost(l *table.Listener) {
 		}
 	}
 	slices.Sort(names)
+	if x.isAddressed() {
+		cure = nameTheHost
+	}
 	switch near := suggest.Closest(x.Message.Host, names); {
 	case near != "":
 		x.add("no-host", "use the host "+near+", or "+cure, "no %s has the host %s; there is %s", of, x.Message.Host, near)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
 )
 
@@ -75,7 +76,7 @@ func (x *explainer) certificate(t *TLS, p *table.Port) (refused string) {
 	case certificate == nil && owner.Name == ingresses && x.cfg.DefaultCertificate:
 		return ""
 	case certificate == nil:
-		x.add("certificate", "name a Secret of type kubernetes.io/tls that exists", "%s has no certificate for %s%s",
+		x.add("certificate", x.cureOfCertificate(owner), "%s has no certificate for %s%s",
 			owner.Name, x.Message.Name, x.whyNoCertificate(owner))
 		return "there is no certificate"
 	case certificate.Leaf == nil:
@@ -83,17 +84,70 @@ func (x *explainer) certificate(t *TLS, p *table.Port) (refused string) {
 	}
 	leaf := certificate.Leaf
 	t.Names, t.Until = slices.Clone(leaf.DNSNames), &leaf.NotAfter
-	if !x.Now.IsZero() && (x.Now.After(leaf.NotAfter) || x.Now.Before(leaf.NotBefore)) {
-		x.add("certificate", "renew it", "the certificate of %s is valid from %s to %s", owner.Name,
-			leaf.NotBefore.UTC().Format(time.DateTime), leaf.NotAfter.UTC().Format(time.DateTime))
-		return refusedCertificate
+	switch {
+	case !x.Now.IsZero() && x.Now.After(leaf.NotAfter):
+		x.add("certificate", "renew the certificate"+x.secretsOf(owner), "the certificate of %s expired on %s", owner.Name,
+			leaf.NotAfter.UTC().Format(clock))
+	case !x.Now.IsZero() && x.Now.Before(leaf.NotBefore):
+		x.add("certificate", "use another certificate until then"+x.secretsOf(owner),
+			"the certificate of %s is not valid before %s", owner.Name, leaf.NotBefore.UTC().Format(clock))
+	case leaf.VerifyHostname(x.Message.Name) != nil:
+		x.add("certificate", fmt.Sprintf("have a certificate with the name %s issued%s", x.Message.Name, x.secretsOf(owner)),
+			"the certificate of %s is for %s, not for %s", owner.Name, few(leaf.DNSNames), x.Message.Name)
+	default:
+		return ""
 	}
-	if leaf.VerifyHostname(x.Message.Name) != nil {
-		x.add("certificate", "use a certificate that has the name", "the certificate of %s is for %s, not for %s", owner.Name,
-			few(leaf.DNSNames), x.Message.Name)
-		return refusedCertificate
+	return refusedCertificate
+}
+
+// clock is how a time is printed.
+const clock = time.DateTime + " UTC"
+
+// secretsOf returns which Secrets have the certificates of a listener, as the end of a cure; empty if that is not known.
+func (x *explainer) secretsOf(owner *table.Listener) string {
+	l := x.listeners[owner.Name]
+	if l == nil || l.spec.TLS == nil {
+		return ""
 	}
-	return ""
+	var names []string
+	for i := range l.spec.TLS.Certificates {
+		ref := &l.spec.TLS.Certificates[i]
+		names = append(names, ref.Namespace+"/"+ref.Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " in Secret " + few(names)
+}
+
+// cureOfCertificate returns how a listener gets a certificate that has none.
+func (x *explainer) cureOfCertificate(owner *table.Listener) string {
+	const usual = "name a Secret of type kubernetes.io/tls that exists"
+	l := x.listeners[owner.Name]
+	if l == nil || l.spec.TLS == nil {
+		return usual
+	}
+	for i := range l.spec.TLS.Certificates {
+		ref := &l.spec.TLS.Certificates[i]
+		key, ok := ref.Core(cluster.KindSecret)
+		granted := slices.ContainsFunc(cluster.GrantsByNamespace.Get(x.view, key.Namespace),
+			func(g *cluster.ReferenceGrant) bool {
+				return g.Allows(cluster.GroupKind{Group: gatewayGroup, Kind: l.owner.Kind.String()}, l.owner.Key.Namespace, ref)
+			})
+		switch {
+		case !ok:
+		case key.Namespace != l.owner.Key.Namespace && !granted:
+			return fmt.Sprintf("create a ReferenceGrant in namespace %s from %ss of namespace %s to Secret %s", key.Namespace,
+				l.owner.Kind, l.owner.Key.Namespace, key.Name)
+		case cluster.Secrets.Get(x.view, key) == nil:
+			return fmt.Sprintf("create the Secret, or correct the name: kubectl create secret tls %s --namespace %s --cert "+
+				"FILE --key FILE", key.Name, key.Namespace)
+		default:
+			return fmt.Sprintf("create Secret %s again, with the type kubernetes.io/tls, and a certificate and its key in PEM",
+				key)
+		}
+	}
+	return usual
 }
 
 const refusedCertificate = "clients refuse the certificate"
@@ -109,7 +163,7 @@ func (x *explainer) refusesAll(owner *table.Listener) string {
 	if why == "" {
 		return ""
 	}
-	x.add("listener-refuses", "correct the listener", "%s refuses all clients: %s", l.name(), why)
+	x.add("listener-refuses", l.cure(), "%s refuses all clients: %s", l.name(), why)
 	return "the listener refuses all clients"
 }
 

@@ -1,0 +1,92 @@
+package request
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/table"
+)
+
+// HasHost reports whether a listener of the port of a request has rules for its host, or whether a route or an Ingress
+// names it, whatever becomes of those.
+func (w *World) HasHost(m *Message) bool {
+	served := slices.ContainsFunc(w.socketsOf(m.Port), func(at table.Socket) bool {
+		_, h := w.table.Port(at).Host(m.Host)
+		return h != nil
+	})
+	return served || len(w.routesOf(m.Host)) > 0 || len(w.ingressesOf(m.Host)) > 0
+}
+
+// AddressesFor returns the addresses of the Gateway or Ingress that serves the host of a request, or that a route which
+// names the host is for, and which one that is; none if there is none, or if it has no address.
+func (w *World) AddressesFor(m *Message) (addrs []netip.Addr, owner string) {
+	known := w.known()
+	for _, at := range w.socketsOf(m.Port) {
+		l, host := w.table.Port(at).Host(m.Host)
+		switch {
+		case l == nil, host == nil && l.Hostname == "": // one for any host
+		case l.Name == ingresses:
+			for _, name := range slices.Sorted(maps.Keys(known)) {
+				if strings.HasPrefix(name, "Ingress ") {
+					return known[name], name
+				}
+			}
+		case w.listeners[l.Name] != nil:
+			name := "Gateway " + w.listeners[l.Name].gateway.String()
+			if len(known[name]) > 0 {
+				return known[name], name
+			}
+		}
+	}
+	return w.addressesMeant(m.Host)
+}
+
+// addressesMeant returns the addresses of the Gateway or Ingress that has a host by what routes and Ingresses name, and
+// which one that is.
+func (w *World) addressesMeant(host string) (addrs []netip.Addr, owner string) {
+	for _, r := range w.routesOf(host) {
+		for i := range r.Spec.Parents {
+			if gw, _ := w.gatewayOf(&r.Spec.Parents[i]); gw != nil && len(gw.Addresses) > 0 {
+				return gw.Addresses, "Gateway " + gw.String()
+			}
+		}
+	}
+	for _, f := range w.ingressesOf(host) {
+		if len(f.Addresses) > 0 {
+			return f.Addresses, "Ingress " + f.String()
+		}
+	}
+	if known := w.known(); len(known) > 0 && len(w.routesOf(host))+len(w.ingressesOf(host)) > 0 {
+		name := slices.Min(slices.Collect(maps.Keys(known)))
+		return known[name], name
+	}
+	return nil, ""
+}
+
+// routesOf returns the HTTPRoutes with a hostname that stands for a host, sorted.
+func (w *World) routesOf(host string) (all []*cluster.Route) {
+	for r := range cluster.HTTPRoutes.All(w.view) {
+		if _, ok := rankOf(r.Hosts, host, manyLabels); ok && len(r.Hosts) > 0 && r.Spec != nil {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b *cluster.Route) int { return a.Key.Compare(b.Key) })
+	return all
+}
+
+// ingressesOf returns the Ingresses with a rule whose host stands for a host, sorted.
+func (w *World) ingressesOf(host string) (all []*cluster.Frontend) {
+	for f := range cluster.Ingresses.All(w.view) {
+		if f.Ingress != nil && slices.ContainsFunc(f.Ingress.Rules, func(r cluster.IngressRule) bool {
+			_, ok := rankOf([]string{r.Host}, host, oneLabel)
+			return ok && r.Host != ""
+		}) {
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b *cluster.Frontend) int { return a.Key.Compare(b.Key) })
+	return all
+}

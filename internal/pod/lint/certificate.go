@@ -75,6 +75,44 @@ func (j *reporter) noSecret(field string, key cluster.Key) {
 	)
 }
 
+// authorities checks that the ConfigMaps exist which have the authorities for the certificates of clients.
+func (j *reporter) authorities(field string, v *cluster.ClientValidation) {
+	if v == nil || !j.loaded(cluster.KindConfigMap) {
+		return
+	}
+	for i := range v.Authorities {
+		ref := &v.Authorities[i]
+		in := field + ".caCertificateRefs" + at(i)
+		key, isConfigMap := ref.Core(cluster.KindConfigMap)
+		if isConfigMap && !j.unread(cluster.KindConfigMap, key.Namespace) && !j.notGranted(in, ref) &&
+			cluster.ConfigMaps.Get(j.View, key) == nil {
+			j.noConfigMap(in+".name", key)
+		}
+	}
+}
+
+// noConfigMap reports a ConfigMap that does not exist, unless it may be in manifests that were not read.
+func (j *reporter) noConfigMap(field string, key cluster.Key) {
+	var names []string
+	for m := range cluster.ConfigMaps.All(j.View) {
+		if m.Namespace == key.Namespace {
+			names = append(names, m.Name)
+		}
+	}
+	slices.Sort(names)
+	near := suggest.Closest(key.Name, names[:min(len(names), mostHints)])
+	if near == "" && !j.Observed {
+		return
+	}
+	fix := "create the ConfigMap, or correct the name"
+	if near != "" {
+		fix = "write " + near + ", or create the ConfigMap"
+	}
+	j.add(TLSAuthorityMissing, field, fix,
+		"ConfigMap %s does not exist%s: clients with certificates of its authorities are refused, and all if there are no others",
+		key, didYouMean(near))
+}
+
 // certificateFor checks that a certificate, which may be nil, has the names of hosts. A wildcard stands for one
 // label, and an empty host for any.
 func (j *reporter) certificateFor(field string, of *x509.Certificate, hosts ...string) {

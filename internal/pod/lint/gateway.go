@@ -23,6 +23,11 @@ func (c *Linter) CheckGateway(f *cluster.Frontend) []Finding {
 		verdict = own
 	}
 	j.listeners(f.Gateway.Listeners, verdict)
+	j.authorities("spec.tls.frontend.default.validation", f.Gateway.ClientValidation)
+	for i := range f.Gateway.ClientValidationOf {
+		of := &f.Gateway.ClientValidationOf[i]
+		j.authorities("spec.tls.frontend.perPort"+at(i)+".tls.validation", of.Validation)
+	}
 	return j.found()
 }
 
@@ -64,14 +69,19 @@ func (j *reporter) gatewayClass(name string) {
 		}
 		slices.Sort(names)
 		near := suggest.Closest(name, names)
-		if near == "" && !j.Observed {
+		severity := Error
+		switch {
+		case near != "" || j.Observed:
+		case len(names) == 0: // it is not in these manifests, as are the others
 			return
+		default:
+			severity = Warning
 		}
 		fix := "name a GatewayClass that exists, or create it"
 		if near != "" {
 			fix = "write " + near + ", or create the GatewayClass"
 		}
-		j.add(GatewayClassUnserved, field, fix, "GatewayClass %s does not exist%s: nobody serves the Gateway", name,
+		j.addAs(severity, GatewayClassUnserved, field, fix, "GatewayClass %s does not exist%s: nobody serves the Gateway", name,
 			didYouMean(near))
 		return
 	}

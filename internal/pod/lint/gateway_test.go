@@ -79,6 +79,8 @@ func TestGatewayFindings(t *testing.T) {
 	named := func(manifest, name string) string { return strings.Replace(manifest, "name: shop", "name: "+name, 1) }
 	tlsIngress := ingress("ingressClassName: web, tls: [{hosts: [a.test], secretName: cert}], rules: [{host: a.test, http: {paths: [" + pathOf("/a") + "]}}]")
 	httpsListener := "{name: https, port: 443, protocol: HTTPS, hostname: '*.a.test', tls: {certificateRefs: [{name: cert}]}}"
+	withAuthority := gatewayOf("portolan", "public", listenersOf(httpsListener)+", tls: {frontend: {default: {validation: "+
+		"{caCertificateRefs: [{group: '', kind: ConfigMap, name: clients}]}}}}")
 	redirect := func(fields string) string {
 		return "rules: [{filters: [{type: RequestRedirect, requestRedirect: {" + fields + "}}]}]"
 	}
@@ -132,6 +134,11 @@ func TestGatewayFindings(t *testing.T) {
 		"a class of Gateways that a cluster lacks": {texts{public}, inCluster,
 			[]string{"error: gateway orders/public: gateway-class-unserved: GatewayClass portolan does not exist: nobody serves the Gateway; name"}},
 		"a class of Gateways that manifests lack": {texts{public}, inManifests, nil},
+		"a class of Gateways that manifests with others lack": {texts{theirs, public}, inManifests,
+			[]string{"warning: gateway orders/public: gateway-class-unserved: GatewayClass portolan does not exist: nobody serves the Gateway; name"}},
+		"authorities of clients that a cluster lacks": {texts{ours, withAuthority, tlsSecret(t, "cert", "*.a.test", now.Add(time.Hour))}, inCluster,
+			[]string{"error: gateway orders/public: tls-authority-missing: ConfigMap orders/clients does not exist: clients with certificates of its authorities are refused, and all if there are no others; create the ConfigMap"}},
+		"authorities of clients that manifests lack": {texts{ours, withAuthority, tlsSecret(t, "cert", "*.a.test", now.Add(time.Hour))}, inManifests, nil},
 		"a class that no controller accepted": {texts{strings.Replace(ours, "'True'", "Unknown", 1), public}, inCluster,
 			[]string{"warning: gateway orders/public: gateway-class-unserved: no controller has accepted GatewayClass portolan, whose controllerName is portolan.dev/gateway; check"}},
 		"Gateways that share a port": {texts{ours, public, gatewayOf("portolan", "second", listenersOf(httpAt80))}, inManifests,
@@ -148,6 +155,8 @@ func TestGatewayFindings(t *testing.T) {
 		"a RoutePolicy without a route": {texts{policyOf("a", "name: web", "")}, inCluster,
 			[]string{"error: routepolicy orders/a: routepolicy-not-accepted: HTTPRoute orders/web does not exist: nothing is restricted; name a route"}},
 		"a RoutePolicy whose route manifests lack": {texts{policyOf("a", "name: web", "")}, inManifests, nil},
+		"a RoutePolicy of a Service": {texts{web, strings.Replace(policyOf("a", "name: web", ""), "group: gateway.networking.k8s.io, kind: HTTPRoute", "group: '', kind: Service", 1)}, inManifests,
+			[]string{"error: routepolicy orders/a: routepolicy-not-accepted: Service web is neither an HTTPRoute nor a GRPCRoute: nothing is restricted; name an HTTPRoute or a GRPCRoute"}},
 		"a RoutePolicy without a rule": {texts{web, routeOf("web", atPublic+", "+rulesTo), policyOf("a", "name: web, sectionName: x", "")}, inManifests,
 			[]string{"error: routepolicy orders/a: routepolicy-not-accepted: HTTPRoute orders/web has no rule called x: nothing is restricted; name"}},
 		"two RoutePolicies of a route": {texts{web, routeOf("web", atPublic+", "+rulesTo), policyOf("a", "name: web", ""), policyOf("b", "name: web", "")}, inManifests,

@@ -34,6 +34,10 @@ func (c *Linter) CheckRoutePolicy(p *cluster.RoutePolicy) []Finding {
 // noTarget reports a target that does not exist, unless it may be in manifests that were not read.
 func (j *reporter) noTarget(field string, t *cluster.PolicyTarget, why string) {
 	kind, _ := cluster.KindOf(t.Kind)
+	if kind != cluster.KindHTTPRoute && kind != cluster.KindGRPCRoute {
+		j.add(RoutePolicyNotAccepted, field, "name an HTTPRoute or a GRPCRoute", "%s: nothing is restricted", why)
+		return
+	}
 	exists, names := false, []string(nil)
 	for r := range cluster.Routes(j.View) {
 		if r.Kind == kind && r.Namespace == t.Namespace {

@@ -109,6 +109,7 @@ const (
 	RouteNeverMatches              = "route-never-matches"
 	PathTrailingSlash              = "path-trailing-slash"
 	RedirectLoop                   = "redirect-loop"
+	TLSAuthorityMissing            = "tls-authority-missing"
 	TLSSecretMissing               = "tls-secret-missing"
 	TLSSecretInvalid               = "tls-secret-invalid"
 	TLSCertificateNames            = "tls-certificate-names"

@@ -151,6 +151,16 @@ var gatewayRules = []Rule{
 		Source: "Portolan, RoutePolicy; GEP-713",
 	},
 	{
+		ID:       TLSAuthorityMissing,
+		Severity: Error,
+		Title:    "the ConfigMap with the authorities for the certificates of clients does not exist",
+		Description: "A listener for HTTPS whose Gateway validates clients (tls.frontend) refuses those whose certificates " +
+			"are of an authority that it does not have; without any authority it refuses all clients. In manifests, the rule " +
+			"needs a ConfigMap of a similar name.",
+		Cure:   "create the ConfigMap, or correct its name",
+		Source: gatewayAPI + ", FrontendTLSValidation.caCertificateRefs",
+	},
+	{
 		ID:       TLSSecretMissing,
 		Severity: Error,
 		Title:    "the Secret of a certificate does not exist",

@@ -18,7 +18,7 @@ import (
 
 	"portolan.dev/portolan/internal/cli"
 	"portolan.dev/portolan/internal/kube/apitest"
-	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/path"
 )
 
 // situations are in files that are readable without this code:
@@ -247,17 +247,18 @@ func (w *situationWorld) explain(t *testing.T, s *situation, want string, flags 
 	args = append(args, flags...)
 	var stdout, stderr strings.Builder
 	cli.Run(t.Context(), args, &stdout, &stderr)
-	var got explain.Explanation
-	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
+	var got path.Explanation
+	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil || got.Name == nil {
 		t.Errorf("%s:%d: %q: %v\n%s%s", w.file, s.line, args, err, stdout.String(), stderr.String())
 		return
 	}
-	why, cure, then := got.Outcome, "", ""
-	if len(got.Diagnoses) > 0 {
-		why, cure = got.Diagnoses[0].Why, got.Diagnoses[0].Cure
+	why, cure, then := got.Name.Outcome, "", ""
+	causes := got.Step(path.Name).Diagnoses
+	if len(causes) > 0 {
+		why, cure = causes[0].Why, causes[0].Cure
 	}
-	if len(got.Diagnoses) > 1 {
-		then = got.Diagnoses[1].Why
+	if len(causes) > 1 {
+		then = causes[1].Why
 	}
 	same := why == want
 	if beginning, open := strings.CutSuffix(want, " ..."); open {
@@ -283,8 +284,9 @@ func (w *situationWorld) lookUpCure(t *testing.T, s *situation, cure string, arg
 	args[1] = name
 	var stdout, stderr strings.Builder
 	cli.Run(t.Context(), args, &stdout, &stderr)
-	var again explain.Explanation
-	if err := json.Unmarshal([]byte(stdout.String()), &again); err != nil || again.Outcome != "found" && again.Outcome != "blocked" {
+	var again path.Explanation
+	if err := json.Unmarshal([]byte(stdout.String()), &again); err != nil || again.Name == nil ||
+		again.Name.Outcome != "found" && again.Name.Outcome != "blocked" {
 		t.Errorf("%s:%d: %q: the cure is %s, and that is %s (%v)", w.file, s.line, args, cure, again.Outcome, err)
 	}
 }

@@ -14,7 +14,7 @@ func (x *explainer) name() {
 	switch {
 	case d == nil:
 	case d.Found():
-		x.add(Step{Layer: Name, State: OK, Says: d.Summary()})
+		x.add(Step{Layer: Name, State: OK, Says: d.Summary(), Diagnoses: d.Diagnoses})
 	case d.NotKnown():
 		x.add(Step{Layer: Name, State: NotKnown, Says: d.Summary(), Diagnoses: d.Diagnoses})
 	default:

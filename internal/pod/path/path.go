@@ -62,7 +62,7 @@ type Step struct {
 	Says string `json:"says"`
 	// Assumed: a layer before it is broken, and this one is judged as if that were mended.
 	Assumed bool `json:"assumed,omitempty"`
-	// Diagnoses are why it is broken, or not known, with the cures.
+	// Diagnoses are why it is broken, or not known, with the cures; of a lookup that succeeds, what is wasteful about it.
 	Diagnoses []explain.Diagnosis `json:"diagnoses,omitempty"`
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -360,7 +361,7 @@ func explainedIn(t *testing.T, w *world, q *question) *path.Explanation {
 			t.Fatal(err)
 		}
 		way.Message = &m
-		way.Target = connection.Target{Host: m.Name, Port: fmt.Sprint(m.Port), Protocol: frontend.TCP}
+		way.Target = connection.Target{Host: m.Name, Port: strconv.FormatUint(uint64(m.Port), 10), Protocol: frontend.TCP}
 	case err != nil:
 		way.DNS.Name = q.To
 		if q.Type != "" {
@@ -450,20 +451,16 @@ func situationsText(all []situation) string {
 
 // asks returns what is asked for, as an argument and flags of the command.
 func (q *question) asks() string {
-	text := q.To
-	if q.Type != "" {
-		text += " --type " + q.Type
-	}
-	if q.Libc != "" {
-		text += " --libc " + q.Libc
-	}
-	if q.Method != "" {
-		text += " --method " + q.Method
+	words := []string{q.To}
+	for _, flag := range [][2]string{{"--type", q.Type}, {"--libc", q.Libc}, {"--method", q.Method}} {
+		if flag[1] != "" {
+			words = append(words, flag[0], flag[1])
+		}
 	}
 	for _, h := range q.Headers {
-		text += fmt.Sprintf(" --header '%s'", h)
+		words = append(words, "--header '"+h+"'")
 	}
-	return text
+	return strings.Join(words, " ")
 }
 
 // says returns the sentences about the faults.

@@ -108,9 +108,14 @@ func (j *reporter) noConfigMap(field string, key cluster.Key) {
 	if near != "" {
 		fix = "write " + near + ", or create the ConfigMap"
 	}
-	j.add(TLSAuthorityMissing, field, fix,
-		"ConfigMap %s does not exist%s: clients with certificates of its authorities are refused, and all if there are no others",
-		key, didYouMean(near))
+	j.add(
+		TLSAuthorityMissing,
+		field,
+		fix,
+		"ConfigMap %s does not exist%s: clients with certificates of its authorities are refused, all if it is the only one",
+		key,
+		didYouMean(near),
+	)
 }
 
 // certificateFor checks that a certificate, which may be nil, has the names of hosts. A wildcard stands for one

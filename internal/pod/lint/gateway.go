@@ -81,8 +81,15 @@ func (j *reporter) gatewayClass(name string) {
 		if near != "" {
 			fix = "write " + near + ", or create the GatewayClass"
 		}
-		j.addAs(severity, GatewayClassUnserved, field, fix, "GatewayClass %s does not exist%s: nobody serves the Gateway", name,
-			didYouMean(near))
+		j.addAs(
+			severity,
+			GatewayClassUnserved,
+			field,
+			fix,
+			"GatewayClass %s does not exist%s: nobody serves the Gateway",
+			name,
+			didYouMean(near),
+		)
 		return
 	}
 	accepted := slices.ContainsFunc(class.Conditions, func(c cluster.StatusCondition) bool {

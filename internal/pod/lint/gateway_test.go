@@ -137,7 +137,7 @@ func TestGatewayFindings(t *testing.T) {
 		"a class of Gateways that manifests with others lack": {texts{theirs, public}, inManifests,
 			[]string{"warning: gateway orders/public: gateway-class-unserved: GatewayClass portolan does not exist: nobody serves the Gateway; name"}},
 		"authorities of clients that a cluster lacks": {texts{ours, withAuthority, tlsSecret(t, "cert", "*.a.test", now.Add(time.Hour))}, inCluster,
-			[]string{"error: gateway orders/public: tls-authority-missing: ConfigMap orders/clients does not exist: clients with certificates of its authorities are refused, and all if there are no others; create the ConfigMap"}},
+			[]string{"error: gateway orders/public: tls-authority-missing: ConfigMap orders/clients does not exist: clients with certificates of its authorities are refused, all if it is the only one; create the ConfigMap"}},
 		"authorities of clients that manifests lack": {texts{ours, withAuthority, tlsSecret(t, "cert", "*.a.test", now.Add(time.Hour))}, inManifests, nil},
 		"a class that no controller accepted": {texts{strings.Replace(ours, "'True'", "Unknown", 1), public}, inCluster,
 			[]string{"warning: gateway orders/public: gateway-class-unserved: no controller has accepted GatewayClass portolan, whose controllerName is portolan.dev/gateway; check"}},

@@ -73,7 +73,7 @@ func (w *World) routesOf(host string) (all []*cluster.Route) {
 			all = append(all, r)
 		}
 	}
-	slices.SortFunc(all, func(a, b *cluster.Route) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(all, func(a, b *cluster.Route) int { return a.Compare(b.Key) })
 	return all
 }
 
@@ -87,6 +87,6 @@ func (w *World) ingressesOf(host string) (all []*cluster.Frontend) {
 			all = append(all, f)
 		}
 	}
-	slices.SortFunc(all, func(a, b *cluster.Frontend) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(all, func(a, b *cluster.Frontend) int { return a.Compare(b.Key) })
 	return all
 }

@@ -95,8 +95,9 @@ func (x *explainer) answer(p place) {
 		x.stream(&a, p.port)
 	case x.Message.Scheme == "https" && p.port.Misdirected(x.Message.serverName(), x.Message.Host):
 		a.Status, a.Reason = 421, "another listener has the host"
-		x.add("misdirected", fmt.Sprintf("use %s in the URL; a client that shares connections between hosts opens one for the "+
-			"host when it gets 421", x.Message.Host),
+		cure := "use " + x.Message.Host + " in the URL; a client that shares connections between hosts opens one for the " +
+			"host when it gets 421"
+		x.add("misdirected", cure,
 			"the TLS connection is for %s, and %s serves the host %s on connections for it only (421, Misdirected Request)",
 			x.Message.Name, l.Name, x.Message.Host)
 	default:

@@ -103,7 +103,7 @@ func (x *explainer) certificate(t *TLS, p *table.Port) (refused string) {
 // clock is how a time is printed.
 const clock = time.DateTime + " UTC"
 
-// secretsOf returns which Secrets have the certificates of a listener, as the end of a cure; empty if that is not known.
+// secretsOf returns which Secrets have the certificates of a listener, as the end of a cure; empty if none is known.
 func (x *explainer) secretsOf(owner *table.Listener) string {
 	l := x.listeners[owner.Name]
 	if l == nil || l.spec.TLS == nil {

@@ -24,8 +24,11 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("GORACE", noRaceSleep); err != nil {
 		panic(err)
 	}
-	testscript.Main(m, map[string]func(){"portolan": main})
+	testscript.Main(m, commands)
 }
+
+// commands are the programs that tests run.
+var commands = map[string]func(){"portolan": main}
 
 // TestScripts runs the scripts in testdata/script. Each script's directory contains the
 // manifests of testdata/shop. Scripts use a portolan without the race detector, which

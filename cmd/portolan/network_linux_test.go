@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/test/namespace/namespacetest"
+	"portolan.dev/portolan/test/wireguard"
 )
 
 func init() {
@@ -34,6 +35,21 @@ func init() {
 				if out := inNetwork(t, n.process, "ip", "rule"); strings.Contains(out, "from 10.244.1.0/28 lookup 80") != want {
 					t.Errorf("network: {%s}: nodes are reached through the tunnel: %t, want the other:\n%s", setting, !want, out)
 				}
+			}
+		},
+		"network.encryption": func(t *testing.T) {
+			wantOnNode(t, "encryption: wireguard", "unreachable 10.244.2.0/24", "ip", "route")
+		},
+		"network.wireguard.port": func(t *testing.T) {
+			wantOnNode(t, "encryption: wireguard, wireguard: {port: 4711}", ":4711 ", "ss", "-nlu")
+		},
+		"network.wireguard.nodesWithoutKey": func(t *testing.T) {
+			const encrypted, direct = "encryption: wireguard", "10.244.2.0/24 via 192.0.2.2 dev uplink"
+			n := startNetwork(t, encrypted+", wireguard: {nodesWithoutKey: unencrypted}")
+			n.poll(direct, "ip", "route")
+			other := startNetwork(t, encrypted)
+			if out := other.poll("unreachable 10.244.2.0/24", "ip", "route"); strings.Contains(out, direct) {
+				t.Errorf("a node without a key is reached:\n%s", out)
 			}
 		},
 		"network.masquerade": func(t *testing.T) {
@@ -62,6 +78,19 @@ type networkNode struct {
 	dir, config string
 }
 
+// withWireGuard is a portolan with a device of WireGuard in user space.
+const withWireGuard = "portolan-with-wireguard"
+
+func init() {
+	commands[withWireGuard] = func() {
+		if err := wireguard.Open("portolan-wg", 1440); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		main()
+	}
+}
+
 func (n *networkNode) path(name string) string { return filepath.Join(n.dir, name) }
 
 // startNetwork starts the node n1 of testdata/network with settings of the section network, and waits until Pods can
@@ -83,8 +112,12 @@ func startNetwork(t *testing.T, section string) *networkNode {
 	write(t, n.config, fmt.Sprintf(
 		"manifests: testdata/network\nadmin: {listen: ''}\nproxy: {nodeName: n1}\nnetwork: {%s}\n", section,
 	))
-	cmd := exec.Command("portolan", "node", "--parts", "network", "--config", n.config)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	program, own := "portolan", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if strings.Contains(section, "wireguard") {
+		program, own.Unshareflags = withWireGuard, syscall.CLONE_NEWNS
+	}
+	cmd := exec.Command(program, "node", "--parts", "network", "--config", n.config)
+	cmd.SysProcAttr = own
 	n.process = follow(t, cmd)
 	n.waitLog("the kernel has the routes of the cluster")
 	for _, command := range []string{

@@ -27,6 +27,7 @@ import (
 	"portolan.dev/portolan/internal/kube/daemonset"
 	"portolan.dev/portolan/internal/kube/events"
 	"portolan.dev/portolan/internal/kube/gatewaystatus"
+	"portolan.dev/portolan/internal/kube/nodekey"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/kube/ticketkeys"
 	networkapp "portolan.dev/portolan/internal/network/app"
@@ -271,6 +272,9 @@ func (k *kernelParts) addNetwork() error {
 	}
 	if k.policy != nil {
 		cfg.Admission = k.policy.Admission()
+	}
+	if k.settings.Manifests == "" {
+		cfg.Publish = nodekey.New(k.client(), node).Publish
 	}
 	network, err := networkapp.New(cfg)
 	if err != nil {

@@ -111,7 +111,8 @@ var defaults = &config.Compiled{
 		HealthLimit: time.Minute, Conntrack: conntrack.DefaultSettings(),
 	},
 	Network: network.Compiled{
-		Encapsulation: plan.CrossSubnet, VNI: 80, Port: 4789, Masquerade: true, Table: "portolan-network",
+		Encapsulation: plan.CrossSubnet, VNI: 80, Port: 4789, Encryption: plan.NoEncryption, WireGuardPort: 51820,
+		Keyless: plan.Unreachable, Masquerade: true, Table: "portolan-network",
 		CNI: network.CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 	},
 	Policy: policy.Compiled{
@@ -526,6 +527,10 @@ var refusals = map[string]struct{ text, want string }{
 	"such a range twice":             {"network: {nonMasqueradeCIDRs: [10.0.0.0/8, 10.1.0.0/8]}", ":1: network.nonMasqueradeCIDRs: \"10.1.0.0/8\" is given twice"},
 	"no name of the network's table": {"network: {table: ''}", ":1: network.table: is empty; leave it out for portolan-network"},
 	"nodes' addresses of a word":     {"network: {vxlan: {nodeAddresses: maybe}}", ":1: network.vxlan.nodeAddresses: \"maybe\" is not true or false"},
+	"encryption by another protocol": {"network: {encryption: ipsec}", ":1: network.encryption: \"ipsec\" is not none or wireguard"},
+	"no port of encrypted tunnels":   {"network: {wireguard: {port: 0}}", ":1: network.wireguard.port: 0 is not between 1 and 65535"},
+	"one port for both tunnels":      {"network: {encryption: wireguard, wireguard: {port: 4789}}", ":1: network.wireguard.port: 4789 is that of network.vxlan.port, too"},
+	"nodes without key by chance":    {"network: {wireguard: {nodesWithoutKey: some}}", ":1: network.wireguard.nodesWithoutKey: \"some\" is not unreachable or unencrypted"},
 	"masquerade of a word":           {"network: {masquerade: maybe}", ":1: network.masquerade: \"maybe\" is not true or false"},
 	"a network installed maybe":      {"network: {cni: {install: maybe}}", ":1: network.cni.install: \"maybe\" is not true or false"},
 	"a network without programs":     {"network: {cni: {binDir: ''}}", ":1: network.cni.binDir: \"\" is not an absolute path"},

@@ -67,6 +67,20 @@ var networkRules = []rbacv1.PolicyRule{
 	{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"servicecidrs"}, Verbs: readOnly},
 }
 
+// TestEncryptionPublishesKeys: with encryption, and only then, agents may write to Nodes.
+func TestEncryptionPublishesKeys(t *testing.T) {
+	t.Parallel()
+	for encryption, want := range map[string]bool{"none": false, "wireguard": true} {
+		o := networkAgents(t, someParts, "{config: {mode: cache}}", "network: {config: {encryption: "+encryption+"}}")
+		patches := slices.ContainsFunc(as[rbacv1.ClusterRole](t, o, "ClusterRole").Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.Resources, []string{"nodes"}) && slices.Equal(r.Verbs, []string{"patch"})
+		})
+		if patches != want {
+			t.Errorf("with encryption %s, agents may patch Nodes: %t, want %t", encryption, patches, want)
+		}
+	}
+}
+
 // networkKinds are the kinds that routes and announcements are made of.
 var networkKinds = []model.Kind{
 	model.KindNode, model.KindServiceCIDR, model.KindService, model.KindEndpointSlice,

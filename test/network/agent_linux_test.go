@@ -18,10 +18,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/network/nft"
 	"portolan.dev/portolan/internal/network/plan"
 	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/network/wireguard"
+	testwireguard "portolan.dev/portolan/test/wireguard"
 )
 
 // asAgent is the environment variable with the settings of a process that is an agent.
@@ -64,6 +68,8 @@ type answer struct {
 	Local route.Local
 	// Removed is what was removed.
 	Removed []string
+	// Key is the public key of the node's end of encrypted tunnels.
+	Key wireguard.Key
 }
 
 // agent is what runs in the process of an agent: the compiler and those who program the kernel.
@@ -72,6 +78,7 @@ type agent struct {
 	compiler *plan.Compiler
 	router   *route.Router
 	table    *nft.Table
+	tunnels  *wireguard.Tunnels // nil without encryption
 	synced   bool
 }
 
@@ -89,6 +96,12 @@ func runAgent(settings string) error {
 	defer router.Close()
 	a := &agent{store: cluster.NewStore(), compiler: plan.NewCompiler(cfg), router: router, table: nft.New(nft.Config{TunnelPort: cfg.Port})}
 	defer a.table.Close()
+	if cfg.Encryption == plan.WireGuard {
+		if err := testwireguard.Open(route.DeviceWG, podMTU); err != nil {
+			return err
+		}
+		a.tunnels = wireguard.New(wireguard.Config{Device: route.DeviceWG, Port: cfg.WireGuardPort})
+	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() {
@@ -128,6 +141,9 @@ func (a *agent) serve(ctx context.Context, commands <-chan command) error {
 			begin := time.Now()
 			err := a.change(c)
 			reply := answer{Took: time.Since(begin), Local: a.compiler.State().Routes.Local}
+			if a.tunnels != nil {
+				reply.Key = a.tunnels.Key()
+			}
 			if err != nil {
 				reply.Err = err.Error()
 			}
@@ -167,7 +183,11 @@ func (a *agent) change(c command) error {
 }
 
 func (a *agent) apply(c *plan.Changes) error {
-	return errors.Join(a.router.Apply(&c.Routes), a.table.Apply(&c.Ranges))
+	err := errors.Join(a.router.Apply(&c.Routes), a.table.Apply(&c.Ranges))
+	if a.tunnels != nil {
+		err = errors.Join(err, a.tunnels.Apply(&c.Tunnels))
+	}
+	return err
 }
 
 // remove removes what agents left.
@@ -190,7 +210,11 @@ func (a *agent) syncAll() error {
 	var s *plan.State
 	a.store.View(func(v *cluster.View) { s = a.compiler.All(v, host) })
 	a.synced = true
-	return errors.Join(a.router.Sync(&s.Routes), a.table.Sync(s.Ranges))
+	err = errors.Join(a.router.Sync(&s.Routes), a.table.Sync(s.Ranges))
+	if a.tunnels != nil {
+		err = errors.Join(err, a.tunnels.Sync(s.Tunnels))
+	}
+	return err
 }
 
 func (a *agent) hostChanged() error {
@@ -222,6 +246,9 @@ func (n *node) start(t *testing.T) {
 	cmd.Env = append(os.Environ(), asAgent+"="+string(text))
 	cmd.Stderr = n.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if n.config.Encryption == plan.WireGuard {
+		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
+	}
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	out, err := cmd.StdoutPipe()

@@ -67,9 +67,13 @@ func newWorld(t *testing.T, change ...func(*plan.Config)) *world {
 		for _, f := range change {
 			f(&n.config)
 		}
+		if n.config.Encryption == plan.WireGuard {
+			n.growUplink(t)
+		}
 		n.start(t)
-		n.tell(t, command{Put: w.objects()})
+		n.object.WireGuardKey = n.tell(t, command{Put: w.objects()}).Key
 	}
+	w.publish()
 	for _, n := range w.nodes {
 		n.serve(t)
 	}

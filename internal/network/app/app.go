@@ -2,6 +2,7 @@
 // nodes, and makes the links of its own.
 //
 //	cluster.Store ──feed──► plan.Compiler ──► route.Router ──► kernel: routes, tunnels
+//	                                     ├──► Tunnels ───────► kernel: encryption
 //	                                     └──► nft.Table ─────► kernel: masquerade
 //	portolan cni ──► socket.Server ──► sandboxes ──► ipam.Pool, link, nft.Table ──► kernel: links, hostPorts
 //	                                       └──► Admission: the policies of the Pod
@@ -50,6 +51,8 @@ type Config struct {
 	Admission Admission
 	// Problem returns the first error that prevents reading one of the kinds, or nil.
 	Problem func(kinds ...cluster.Kind) error
+	// Publish has the own Node have the public key of this node, in base64; nil if nothing can be written.
+	Publish func(ctx context.Context, key string) error
 	// Loaded is called when the kernel has the routes for the first time.
 	Loaded func()
 }
@@ -157,6 +160,7 @@ func (n *Network) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.worker.router.Run(running) })
 	group.Go(func() error { return n.worker.run(running) })
+	group.Go(func() error { return n.worker.keys.run(running) })
 	group.Go(func() error { return server.Run(running) })
 	group.Go(func() error {
 		select {

@@ -17,10 +17,17 @@ type networkMetrics struct {
 	requests     *prometheus.HistogramVec
 	pool         atomic.Pointer[ipam.Pool] // nil until this process makes the network
 	installed    func() (installed, known bool)
+	// keys returns how many other nodes have an encrypted tunnel, and how many have no key; nil without encryption.
+	keys func() (peers, keyless int)
 }
 
 func newMetrics(n *Network) *networkMetrics {
+	var keys func() (peers, keyless int)
+	if n.worker.tunnels != nil {
+		keys = n.worker.countKeys
+	}
 	return &networkMetrics{
+		keys:         keys,
 		transactions: n.worker.programmer, installed: n.installed.State,
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "portolan_network_cni_duration_seconds",
@@ -46,6 +53,10 @@ var (
 	capacity = metrics.Desc(
 		"network_addresses_capacity", "How many Pods can have an address of a range of the node.", "range",
 	)
+	tunnelPeers = metrics.Desc("network_wireguard_peers",
+		"Other nodes that have an encrypted tunnel; only with network.encryption.")
+	tunnelKeyless = metrics.Desc("network_wireguard_nodes_without_key",
+		"Other nodes that have no key for an encrypted tunnel; only with network.encryption.")
 	cniInstalled = metrics.Desc("network_cni_installed",
 		"1 if the CNI plugin and its configuration are installed, otherwise 0; only with network.cni.install.")
 )
@@ -54,7 +65,7 @@ var (
 func (m *networkMetrics) Describe(ch chan<- *prometheus.Desc) {
 	m.transactions.Describe(ch)
 	m.requests.Describe(ch)
-	for _, d := range []*prometheus.Desc{addresses, capacity, cniInstalled} {
+	for _, d := range []*prometheus.Desc{addresses, capacity, tunnelPeers, tunnelKeyless, cniInstalled} {
 		ch <- d
 	}
 }
@@ -69,6 +80,11 @@ func (m *networkMetrics) Collect(ch chan<- prometheus.Metric) {
 			metrics.Gauge(ch, addresses, float64(s.HeldBack), s.Range.String(), "held-back")
 			metrics.Gauge(ch, capacity, float64(s.Size), s.Range.String())
 		}
+	}
+	if m.keys != nil {
+		peers, keyless := m.keys()
+		metrics.Gauge(ch, tunnelPeers, float64(peers))
+		metrics.Gauge(ch, tunnelKeyless, float64(keyless))
 	}
 	if installed, known := m.installed(); known {
 		metrics.Gauge(ch, cniInstalled, metrics.Truth(installed))

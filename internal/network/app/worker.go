@@ -17,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/network/plan"
 	"portolan.dev/portolan/internal/network/route"
 	"portolan.dev/portolan/internal/network/settings"
+	"portolan.dev/portolan/internal/network/wireguard"
 	"portolan.dev/portolan/internal/support/programmer"
 )
 
@@ -40,6 +41,16 @@ type kernelTable interface {
 	Close()
 }
 
+// tunnels has the device of encrypted tunnels have the keys and addresses of the other nodes. *wireguard.Tunnels
+// implements it.
+type tunnels interface {
+	Sync([]wireguard.Peer) error
+	Apply(*wireguard.Changes) error
+	Resync() error
+	Key() wireguard.Key
+	Peers() int
+}
+
 // worker follows the model.
 type worker struct {
 	cfg        *Config
@@ -47,14 +58,17 @@ type worker struct {
 	programmer *programmer.Programmer
 	router     router
 	table      kernelTable
+	tunnels    tunnels // nil without encryption
+	keys       *publisher
 	host       route.Host // that was compiled for last
 	pool       *ipam.Pool
 	boxes      *sandboxes
 	usable     chan struct{} // closed when Pods can have links for the first time
 	isUsable   bool          // usable is closed
 
-	absent     atomic.Bool // the cluster has no Node of this name
-	programmed atomic.Bool // the kernel has the table
+	absent     atomic.Bool  // the cluster has no Node of this name
+	programmed atomic.Bool  // the kernel has the table
+	keyless    atomic.Int64 // how many other nodes have no key for an encrypted tunnel
 
 	mu       sync.Mutex // guards the fields below
 	local    route.Local
@@ -69,11 +83,12 @@ var errNotSynced = errors.New("the kernel does not have the routes of the cluste
 const longestRepair = 10 * time.Second
 
 func newWorker(cfg *Config, s *settings.Compiled) *worker {
-	return &worker{
+	w := &worker{
 		cfg: cfg,
 		compiler: plan.NewCompiler(plan.Config{
 			Node: cfg.Node, Encapsulation: s.Encapsulation, VNI: s.VNI, Port: s.Port, MTU: s.MTU,
 			NodesOutside: s.NodesOutside, NonMasquerade: s.NonMasquerade,
+			Encryption: s.Encryption, Keyless: s.Keyless, WireGuardPort: s.WireGuardPort,
 		}),
 		programmer: programmer.New(programmer.Config{
 			Part:          "network",
@@ -86,8 +101,13 @@ func newWorker(cfg *Config, s *settings.Compiled) *worker {
 			LongestRepair: longestRepair,
 			Log:           cfg.Log,
 		}),
+		keys:   newPublisher(cfg.Publish, cfg.Log),
 		usable: make(chan struct{}),
 	}
+	if s.Encryption == plan.WireGuard {
+		w.tunnels = wireguard.New(wireguard.Config{Device: route.DeviceWG, Port: s.WireGuardPort})
+	}
+	return w
 }
 
 // run works until ctx is done, and returns nil.
@@ -120,8 +140,28 @@ func (w *worker) run(ctx context.Context) error {
 			scope, missed = programmer.Full, false
 		}
 		w.apply(ctx, scope, changes, hostChanged)
+		w.watchKeys()
 	}
 }
+
+// watchKeys has the own Node have the key of this node, and notes how many other nodes have none.
+func (w *worker) watchKeys() {
+	if w.tunnels == nil {
+		return
+	}
+	keyless := int64(w.compiler.Keyless())
+	if was := w.keyless.Swap(keyless); was < keyless {
+		w.cfg.Log.Warn("nodes have no key for encrypted tunnels", "nodes", keyless)
+	}
+	w.cfg.Store.View(func(v *cluster.View) {
+		if n := v.Node(w.cfg.Node); n != nil {
+			w.keys.compare(w.tunnels.Key(), n.WireGuardKey)
+		}
+	})
+}
+
+// countKeys returns how many other nodes have an encrypted tunnel, and how many have no key for one.
+func (w *worker) countKeys() (peers, keyless int) { return w.tunnels.Peers(), int(w.keyless.Load()) }
 
 // known reports whether the cluster is known, with the own Node. Until then the kernel keeps what it has: without the
 // Node nothing can be compiled, and its Pods go on.
@@ -183,6 +223,11 @@ func (w *worker) sync(ctx context.Context) error {
 		w.programmed.Store(true)
 	}
 	err = errors.Join(routes, table, w.refresh())
+	if w.tunnels != nil {
+		if failed := w.tunnels.Sync(state.Tunnels); routes == nil || !errors.Is(failed, wireguard.ErrNoDevice) {
+			err = errors.Join(err, failed)
+		} // else the router has said why there is no device
+	}
 	w.programmer.Watch(ctx, w.table)
 	return err
 }
@@ -207,14 +252,20 @@ func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err 
 	}
 	var errs []error
 	for _, c := range all {
-		if c.Routes.Empty() && c.Ranges.Empty() {
+		if c.Routes.Empty() && c.Ranges.Empty() && c.Tunnels.Empty() {
 			continue
 		}
 		changed = true
 		errs = append(errs, w.follow(c), w.router.Apply(&c.Routes), w.table.Apply(&c.Ranges))
+		if w.tunnels != nil {
+			errs = append(errs, w.tunnels.Apply(&c.Tunnels))
+		}
 	}
 	if hostChanged {
 		errs = append(errs, w.refresh())
+		if w.tunnels != nil { // their device may have been made anew
+			errs = append(errs, w.tunnels.Resync())
+		}
 	}
 	err = errors.Join(errs...)
 	return changed || err != nil, err
@@ -272,8 +323,7 @@ func (w *worker) adopt(local route.Local, ranges []netip.Prefix) error {
 	w.verdicts = nil
 	usable := slices.Clone(ranges)
 	for _, v := range w.compiler.Verdicts(w.cfg.Node) {
-		// The other nodes have a route to the Node that has it, or none.
-		if v.Reason == plan.RangeTaken || v.Reason == plan.RangeOfHost {
+		if v.Reason == plan.RangeTaken { // the other nodes have a route to the Node that has it
 			usable = slices.DeleteFunc(usable, func(r netip.Prefix) bool { return r == v.Range })
 		}
 		w.verdicts = append(w.verdicts, fmt.Sprintf("Node %s: %s", w.cfg.Node, v))
@@ -343,7 +393,11 @@ func (w *worker) problem() error {
 func (w *worker) remarks() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.verdicts)
+	remarks := slices.Clone(w.verdicts)
+	if w.tunnels != nil && !w.keys.isPublished() {
+		remarks = append(remarks, "other nodes do not know the key of this one: its Node has another, or none")
+	}
+	return remarks
 }
 
 // namesOf yields the names of the Nodes among changes.

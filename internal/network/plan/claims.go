@@ -7,6 +7,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/network/wireguard"
 )
 
 // node is what matters of a Node.
@@ -14,30 +15,22 @@ type node struct {
 	name   string
 	age    cluster.Age
 	ranges []netip.Prefix
-	// wide are podCIDRs that are ignored, with less than minBits.
-	wide []netip.Prefix
 	// addrs are the first usable InternalIPs of each family.
 	addrs []netip.Addr
 	// internal are all InternalIPs.
 	internal []netip.Addr
 	mac      route.MAC
+	key      wireguard.Key
 }
-
-// minBits is the shortest prefix of a range of a node: 10.0.0.0/8 is the widest of those that are for private networks
-// (RFC 1918).
-const minBits = 8
 
 // newNode returns what matters of a Node; nil if there is none.
 func (c *Compiler) newNode(of *cluster.Node) *node {
 	if of == nil {
 		return nil
 	}
-	n := &node{name: of.Name, age: cluster.Age{Created: of.Created}, mac: c.cfg.mac(of.Name)}
+	n := &node{name: of.Name, age: cluster.Age{Created: of.Created}, mac: c.cfg.mac(of.Name), key: of.WireGuardKey}
 	for _, p := range of.PodCIDRs {
-		switch p = p.Masked(); {
-		case p.Bits() < minBits:
-			n.wide = append(n.wide, p)
-		case !slices.Contains(n.ranges, p):
+		if p = p.Masked(); !slices.Contains(n.ranges, p) {
 			n.ranges = append(n.ranges, p)
 		}
 	}
@@ -57,22 +50,24 @@ func (n *node) equal(o *node) bool {
 	if n == nil || o == nil {
 		return n == o
 	}
-	return n.age == o.age && slices.Equal(n.ranges, o.ranges) && slices.Equal(n.wide, o.wide) &&
-		slices.Equal(n.internal, o.internal)
+	return n.age == o.age && n.key == o.key && slices.Equal(n.ranges, o.ranges) && slices.Equal(n.internal, o.internal)
 }
 
 // older orders claims: the older Node has what several claim.
 func older(a, b *node) int { return cmp.Or(a.age.Compare(b.age), cmp.Compare(a.name, b.name)) }
 
-// claims are those of all Nodes, the oldest first.
+// claims are those of all Nodes, the oldest first. Nobody claims the zero key.
 type claims struct {
 	ranges *prefixes[[]*node]
 	addrs  map[netip.Addr][]*node
 	macs   map[route.MAC][]*node
+	keys   map[wireguard.Key][]*node
 }
 
 func newClaims() claims {
-	return claims{newPrefixes[[]*node](), make(map[netip.Addr][]*node), make(map[route.MAC][]*node)}
+	return claims{
+		newPrefixes[[]*node](), make(map[netip.Addr][]*node), make(map[route.MAC][]*node), make(map[wireguard.Key][]*node),
+	}
 }
 
 // insert adds the claims of a Node, and remove removes them. To insert the new ones first moves nothing that stays.
@@ -91,6 +86,9 @@ func (c *claims) insert(n *node) {
 		c.addrs[a] = with(c.addrs[a])
 	}
 	c.macs[n.mac] = with(c.macs[n.mac])
+	if n.key != (wireguard.Key{}) {
+		c.keys[n.key] = with(c.keys[n.key])
+	}
 }
 
 func (c *claims) remove(n *node) {
@@ -114,6 +112,9 @@ func (c *claims) remove(n *node) {
 	}
 	if c.macs[n.mac] = without(c.macs[n.mac]); len(c.macs[n.mac]) == 0 {
 		delete(c.macs, n.mac)
+	}
+	if c.keys[n.key] = without(c.keys[n.key]); len(c.keys[n.key]) == 0 {
+		delete(c.keys, n.key)
 	}
 }
 
@@ -139,6 +140,7 @@ func (c *claims) rivals(n *node, use func(name string)) {
 		each(c.addrs[a])
 	}
 	each(c.macs[n.mac])
+	each(c.keys[n.key])
 }
 
 // holderOfRange returns the oldest other Node that claims a range that overlaps one of n, if it is older than n.

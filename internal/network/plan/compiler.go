@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/network/nft"
 	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/network/wireguard"
 )
 
 // Compiler compiles what changed of a cluster. What it holds is what compiling everything anew yields.
@@ -24,6 +25,7 @@ type Compiler struct {
 	// needs6 counts the peers with needs6, and tunneled those with tunneled, by family.
 	needs6   int
 	tunneled [2]int
+	keyless  int // how many peers are
 
 	pods, cluster *cover
 	members       *cover // addresses of Nodes
@@ -67,8 +69,12 @@ func (c *Compiler) State() *State {
 	}}
 	s.Routes.Local = c.local
 	for _, name := range slices.Sorted(maps.Keys(c.peers)) {
-		if p := c.peers[name]; !p.isEmpty() {
+		p := c.peers[name]
+		if !p.isEmpty() {
 			s.Routes.Peers = append(s.Routes.Peers, p.Peer)
+		}
+		if p.isEncrypted() {
+			s.Tunnels = append(s.Tunnels, p.encrypted)
 		}
 	}
 	return s
@@ -199,15 +205,11 @@ func (c *Compiler) update(names iter.Seq[string]) *Changes {
 		if n := c.nodes[name]; n != nil && name != c.cfg.Node && c.own != nil {
 			is = c.compilePeer(n)
 		}
-		switch was := c.setPeer(name, is); {
-		case !is.isEmpty() && (was.isEmpty() || !was.Equal(&is.Peer)):
-			changes.Routes.Put = append(changes.Routes.Put, is.Peer)
-		case is.isEmpty() && !was.isEmpty():
-			changes.Routes.Delete = append(changes.Routes.Delete, name)
-		}
+		was := c.setPeer(name, is)
+		changes.addRoutes(name, was, is)
+		changes.addTunnels(name, was, is)
 	}
-	slices.SortFunc(changes.Routes.Put, func(a, b route.Peer) int { return cmp.Compare(a.Name, b.Name) })
-	slices.Sort(changes.Routes.Delete)
+	changes.sort()
 	if local := c.compileLocal(); !local.Equal(&c.local) {
 		c.local = local
 		changes.Routes.Local = &local
@@ -218,6 +220,33 @@ func (c *Compiler) update(names iter.Seq[string]) *Changes {
 	add, remove := c.members.changes()
 	r.AddNodes, r.DeleteNodes = addrsOfSingles(add), addrsOfSingles(remove)
 	return changes
+}
+
+// addRoutes adds what changed of the routes to a Node.
+func (c *Changes) addRoutes(name string, was, is *peer) {
+	switch {
+	case !is.isEmpty() && (was.isEmpty() || !was.Equal(&is.Peer)):
+		c.Routes.Put = append(c.Routes.Put, is.Peer)
+	case is.isEmpty() && !was.isEmpty():
+		c.Routes.Delete = append(c.Routes.Delete, name)
+	}
+}
+
+// addTunnels adds what changed of the encrypted tunnel to a Node.
+func (c *Changes) addTunnels(name string, was, is *peer) {
+	switch {
+	case is.isEncrypted() && (!was.isEncrypted() || !was.encrypted.Equal(&is.encrypted)):
+		c.Tunnels.Put = append(c.Tunnels.Put, is.encrypted)
+	case !is.isEncrypted() && was.isEncrypted():
+		c.Tunnels.Delete = append(c.Tunnels.Delete, name)
+	}
+}
+
+func (c *Changes) sort() {
+	slices.SortFunc(c.Routes.Put, func(a, b route.Peer) int { return cmp.Compare(a.Name, b.Name) })
+	slices.Sort(c.Routes.Delete)
+	slices.SortFunc(c.Tunnels.Put, func(a, b wireguard.Peer) int { return cmp.Compare(a.Name, b.Name) })
+	slices.Sort(c.Tunnels.Delete)
 }
 
 // setPeer replaces what a Node was compiled into, and returns what was.
@@ -240,13 +269,22 @@ func (c *Compiler) count(p *peer, sign int) {
 	if p.needs6 {
 		c.needs6 += sign
 	}
+	if p.keyless {
+		c.keyless += sign
+	}
 	for f, n := range p.tunneled {
 		c.tunneled[f] += sign * n
 	}
 }
 
 // isEmpty reports whether there is nothing to program.
-func (p *peer) isEmpty() bool { return p == nil || len(p.Routes) == 0 }
+func (p *peer) isEmpty() bool { return p == nil || len(p.Routes) == 0 && len(p.Unreachable) == 0 }
+
+// isEncrypted reports whether there is an encrypted tunnel.
+func (p *peer) isEncrypted() bool { return p != nil && p.encrypted.Key != wireguard.Key{} }
+
+// Keyless returns how many other Nodes have no key for an encrypted tunnel, and should.
+func (c *Compiler) Keyless() int { return c.keyless }
 
 // Verdicts returns what of a Node has no effect.
 func (c *Compiler) Verdicts(name string) []Verdict {

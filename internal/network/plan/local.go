@@ -8,10 +8,14 @@ import (
 )
 
 // What VXLAN takes of the uplink's MTU: the outer header of IP, and those of UDP, VXLAN and Ethernet (RFC 7348,
-// section 5).
+// section 5); and what WireGuard does: the outer header of IP, that of UDP, its own, and the authentication tag
+// ("WireGuard: Next Generation Kernel Network Tunnel", section 5.4.6).
 const (
 	overhead4 = 20 + 8 + 8 + 14
 	overhead6 = 40 + 8 + 8 + 14
+
+	wireGuardOverhead4 = 20 + 8 + 16 + 16
+	wireGuardOverhead6 = 40 + 8 + 16 + 16
 )
 
 // own is the own node on its host.
@@ -38,14 +42,6 @@ func newOwn(n *node, h *route.Host) *own {
 	}
 	if len(n.ranges) == 0 {
 		o.verdicts = append(o.verdicts, Verdict{Reason: NoRange})
-	}
-	for _, r := range n.wide {
-		o.verdicts = append(o.verdicts, Verdict{Reason: RangeTooWide, Range: r})
-	}
-	for _, r := range n.ranges {
-		if i := slices.IndexFunc(n.internal, r.Contains); i >= 0 { // a Pod would get it
-			o.verdicts = append(o.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: n.internal[i]})
-		}
 	}
 	if len(n.addrs) == 0 {
 		o.verdicts = append(o.verdicts, Verdict{Reason: NoAddress})
@@ -76,7 +72,7 @@ func (c *Compiler) compileLocal() (l route.Local) {
 		}
 	}
 	l.MTU = c.mtu(uplink, c.own.localAddr(true).IsValid())
-	if c.cfg.Encapsulation != Never {
+	if c.hasVXLAN() {
 		for _, d := range []struct {
 			name  string
 			is4   bool
@@ -92,9 +88,13 @@ func (c *Compiler) compileLocal() (l route.Local) {
 			}
 		}
 	}
+	if c.encrypts() { // it stays while the uplink has no address, and so does its key
+		outer4 := c.needs6 == 0 && c.own.localAddr(true).IsValid()
+		l.Devices = append(l.Devices, route.Device{Name: route.DeviceWG, MTU: c.mtu(uplink, outer4)})
+	}
 	l.Pods = slices.SortedFunc(slices.Values(c.own.ranges), netip.Prefix.Compare)
 	for _, p := range l.Pods {
-		if c.tunneled[family(p.Addr())] > 0 && !c.cfg.NodesOutside {
+		if c.tunneled[family(p.Addr())] > 0 && !c.nodesOutside() {
 			l.Rules = append(l.Rules, p)
 		}
 	}
@@ -124,6 +124,10 @@ func (c *Compiler) mtu(uplink int, outer4 bool) int {
 		return c.cfg.MTU
 	case c.cfg.MTU > 0:
 		return c.cfg.MTU
+	case c.encrypts() && outer4:
+		return uplink - wireGuardOverhead4
+	case c.encrypts():
+		return uplink - wireGuardOverhead6
 	case c.cfg.Encapsulation == Never:
 		return uplink
 	case outer4:

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/network/wireguard"
 )
 
 // peer is what another Node was compiled into.
@@ -12,6 +13,10 @@ type peer struct {
 	verdicts []Verdict
 	// needs6: a tunnel between both nodes has outer packets of IPv6.
 	needs6 bool
+	// encrypted is the encrypted tunnel to the node; the zero Peer if there is none.
+	encrypted wireguard.Peer
+	// keyless: the node has no key for one, and should.
+	keyless bool
 	// tunneled is 1 for each family in which the node has an address, and its Pods are reached through the tunnel.
 	tunneled [2]int
 }
@@ -26,37 +31,25 @@ func (c *Compiler) compilePeer(n *node) *peer {
 	case len(n.addrs) == 0:
 		p.verdicts = append(p.verdicts, Verdict{Reason: NoAddress})
 	}
-	for _, r := range n.wide {
-		p.verdicts = append(p.verdicts, Verdict{Reason: RangeTooWide, Range: r})
-	}
 	t := c.tunnelTo(n, addrs)
-	p.needs6 = t.device == route.Device6
+	p.needs6 = t.device != "" && !t.to.Is4()
+	p.keyless = c.encrypts() && len(n.ranges) > 0 && c.isKeyless(n)
 	for _, r := range n.ranges {
 		if holder := c.claims.holderOfRange(n, r); holder != nil {
 			p.verdicts = append(p.verdicts, Verdict{Reason: RangeTaken, Range: r, Other: holder.name})
 			continue
 		}
-		if addr := c.hostAddrIn(r); addr.IsValid() {
-			p.verdicts = append(p.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: addr})
-			continue
+		if t.required {
+			p.Unreachable = append(p.Unreachable, r)
 		}
 		if len(addrs) > 0 {
 			c.compileRange(p, r, addrs, t)
 		}
 	}
-	return p
-}
-
-// hostAddrIn returns an address of the host in a range; the zero Addr if there is none.
-func (c *Compiler) hostAddrIn(r netip.Prefix) netip.Addr {
-	for _, i := range c.host.Interfaces {
-		for _, p := range i.Addresses {
-			if r.Contains(p.Addr()) {
-				return p.Addr()
-			}
-		}
+	if t.device == route.DeviceWG {
+		p.setEncrypted(n, addrs, netip.AddrPortFrom(t.to, c.cfg.WireGuardPort))
 	}
-	return netip.Addr{}
+	return p
 }
 
 // addrsOf returns the addresses of n that no older Node has.
@@ -78,10 +71,15 @@ type tunnel struct {
 	mac    route.MAC
 	// problem says why there is none.
 	problem Verdict
+	// required: there is no other way to the node.
+	required bool
 }
 
-// tunnelTo returns the tunnel to a node with these addresses: in the first family that both have, IPv4 first.
+// tunnelTo returns the tunnel to a node with these addresses.
 func (c *Compiler) tunnelTo(n *node, addrs []netip.Addr) tunnel {
+	if c.encrypts() && (c.cfg.Keyless != Unencrypted || !c.isKeyless(n)) {
+		return c.encryptedTo(n, addrs)
+	}
 	if c.cfg.Encapsulation == Never {
 		return tunnel{problem: Verdict{Reason: OffLink}}
 	}
@@ -91,18 +89,27 @@ func (c *Compiler) tunnelTo(n *node, addrs []netip.Addr) tunnel {
 	if holder := c.claims.macs[n.mac][0]; holder.name != n.name {
 		return tunnel{problem: Verdict{Reason: MACTaken, Other: holder.name}}
 	}
+	switch to := c.outerAddr(addrs); {
+	case !to.IsValid():
+		return tunnel{problem: Verdict{Reason: NoCommonFamily}}
+	case to.Is4():
+		return tunnel{device: route.Device4, to: to, mac: n.mac}
+	default:
+		return tunnel{device: route.Device6, to: to, mac: n.mac}
+	}
+}
+
+// outerAddr returns the address of a node with these addresses that outer packets go to: of the first family that both
+// nodes have, IPv4 first; the zero Addr if there is none.
+func (c *Compiler) outerAddr(addrs []netip.Addr) netip.Addr {
 	for _, is4 := range []bool{true, false} {
 		for _, a := range addrs {
 			if a.Is4() == is4 && c.own.localAddr(is4).IsValid() {
-				name := route.Device4
-				if !is4 {
-					name = route.Device6
-				}
-				return tunnel{device: name, to: a, mac: n.mac}
+				return a
 			}
 		}
 	}
-	return tunnel{problem: Verdict{Reason: NoCommonFamily}}
+	return netip.Addr{}
 }
 
 // compileRange adds how the Pods of a range of n are reached: by the link that both nodes share, or by a tunnel.
@@ -115,7 +122,7 @@ func (c *Compiler) compileRange(p *peer, r netip.Prefix, addrs []netip.Addr, t t
 			addr = a
 		}
 	}
-	if c.cfg.Encapsulation != Always && addr.IsValid() {
+	if c.cfg.Encapsulation != Always && !t.required && addr.IsValid() {
 		if device := c.linkTo(addr); device != "" {
 			p.Routes = append(p.Routes, route.Route{To: r, Via: addr, Device: device, Source: source})
 			return
@@ -133,17 +140,19 @@ func (c *Compiler) compileRange(p *peer, r netip.Prefix, addrs []netip.Addr, t t
 	}
 	through := route.Route{To: r, Via: via, Device: t.device, OnLink: true, Source: source}
 	p.Routes = append(p.Routes, through)
-	p.addTunnel(t, via)
+	if !t.required {
+		p.addTunnel(t, via)
+	}
 	if addr.IsValid() && p.tunneled[family(addr)] == 0 {
 		p.tunneled[family(addr)] = 1
-		if !c.cfg.NodesOutside {
+		if !c.nodesOutside() {
 			through.To, through.Table = netip.PrefixFrom(addr, addr.BitLen()), route.Table
 			p.Routes = append(p.Routes, through)
 		}
 	}
 }
 
-// addTunnel adds what the kernel has to know to send through a tunnel to a next hop.
+// addTunnel adds what the kernel has to know to send through a tunnel of VXLAN to a next hop.
 func (p *peer) addTunnel(t tunnel, via netip.Addr) {
 	for _, n := range p.Neighbors {
 		if n.Addr == via {

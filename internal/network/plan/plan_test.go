@@ -79,19 +79,34 @@ rules 10.244.1.0/24
 MAC dst 198.51.100.2 dev portolan-vxlan
 `),
 		},
+		"encrypted, on the same link": {
+			func(c *Config, n *cluster.Node) { encrypting(c, n, Unreachable) }, near, encrypted("192.0.2.2", "2001:db8::2", via),
+		},
+		"encrypted, elsewhere, without tunnels of VXLAN": {
+			func(c *Config, n *cluster.Node) { encrypting(c, n, Unencrypted); c.Encapsulation = Never }, far,
+			encrypted("198.51.100.2", "2001:db8:1::2", via),
+		},
+		"encrypted packets to nodes never go outside of the tunnel": {
+			func(c *Config, n *cluster.Node) { encrypting(c, n, Unreachable); c.NodesOutside = true }, near,
+			encrypted("192.0.2.2", "2001:db8::2", via),
+		},
+		"without a key, nothing leaves unencrypted": {
+			func(c *Config, n *cluster.Node) { encrypting(c, n, Unreachable); n.WireGuardKey = [32]byte{} }, near,
+			"unreachable 10.244.2.0/24\nunreachable fd02::/64\nverdict podCIDR 10.244.2.0/24: the node has no key for an encrypted tunnel\n" +
+				"verdict podCIDR fd02::/64: the node has no key for an encrypted tunnel\n",
+		},
+		"without a key, as without encryption, where that is allowed": {
+			func(c *Config, n *cluster.Node) { encrypting(c, n, Unencrypted); n.WireGuardKey = [32]byte{} }, far, tunneled,
+		},
+		"the key of an older Node is none": {
+			func(c *Config, n *cluster.Node) { encrypting(c, n, Unreachable); n.WireGuardKey = [32]byte{1} }, node2("192.0.2.2"),
+			"unreachable 10.244.2.0/24\nunreachable fd02::/64\n" +
+				"verdict podCIDR 10.244.2.0/24: Node node-1 has the same key for encrypted tunnels\n" +
+				"verdict podCIDR fd02::/64: Node node-1 has the same key for encrypted tunnels\n",
+		},
 		"no range": {func(_ *Config, n *cluster.Node) { n.PodCIDRs = nil }, near, "verdict no podCIDR\n"},
 		"no address": {
 			nil, node2("127.0.0.1", "169.254.1.1", "fe80::1"), "verdict no usable InternalIP\n",
-		},
-		"a range in which the host is": {
-			func(_ *Config, n *cluster.Node) { n.PodCIDRs[0] = prefixList("192.0.2.0/24")[0] }, near,
-			"fd02::/64 via 2001:db8::2 dev eth0 src 2001:db8::1\n" +
-				"verdict podCIDR 192.0.2.0/24 has 192.0.2.1, an address of the host\n",
-		},
-		"a range that takes everything": {
-			func(_ *Config, n *cluster.Node) { n.PodCIDRs[0], n.Created = prefixList("0.0.0.0/0")[0], -1 }, near,
-			"fd02::/64 via 2001:db8::2 dev eth0 src 2001:db8::1\n" +
-				"verdict podCIDR 0.0.0.0/0 is no range of a node: it has less than 8 bits\n",
 		},
 		"the range of an older Node": {
 			func(_ *Config, n *cluster.Node) { n.PodCIDRs[0], n.Created = prefixList("10.244.0.0/16")[0], 9 }, near,
@@ -113,10 +128,32 @@ MAC dst 198.51.100.2 dev portolan-vxlan
 			test.change(&cfg, other)
 		}
 		c := NewCompiler(cfg)
-		if got := text(compiled(t, c, theHost, node1(), other), c.Verdicts("node-2")); got != test.want {
+		own := node1()
+		own.WireGuardKey = [32]byte{1}
+		if got := text(compiled(t, c, theHost, own, other), c.Verdicts("node-2")); got != test.want {
 			t.Errorf("%s: (-want +got)\n%s", claim, cmp.Diff(test.want, got))
 		}
 	}
+}
+
+// encrypting has nodes encrypt, and gives one a key.
+func encrypting(c *Config, n *cluster.Node, k Keyless) {
+	c.Encryption, c.WireGuardPort, c.Keyless = WireGuard, 51820, k
+	n.WireGuardKey = [32]byte{2}
+}
+
+// encrypted is how a node with these addresses is reached.
+func encrypted(addr4, addr6 string, via netip.Addr) string {
+	return strings.NewReplacer("ADDR4", addr4, "ADDR6", addr6, "VIA", via.String()).Replace(
+		`10.244.2.0/24 via ADDR4 dev portolan-wg onlink src 192.0.2.1
+ADDR4/32 via ADDR4 dev portolan-wg onlink src 192.0.2.1 table 80
+fd02::/64 via VIA dev portolan-wg onlink src 2001:db8::1
+ADDR6/128 via VIA dev portolan-wg onlink src 2001:db8::1 table 80
+unreachable 10.244.2.0/24
+unreachable fd02::/64
+peer AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA= at ADDR4:51820 from 10.244.2.0/24 fd02::/64 ADDR4/32 ADDR6/128
+rules 10.244.1.0/24 fd01::/64
+`)
 }
 
 // other is a copy of a Node that can be changed.
@@ -146,6 +183,18 @@ func TestLocal(t *testing.T) {
 		"a device of each family, if a Node has IPv6 alone": {
 			Config{Encapsulation: CrossSubnet}, node1(), far6, "1450 portolan-vxlan 192.0.2.1 1450 portolan-vxlan6 2001:db8::1 1430", "",
 		},
+		"encryption takes more": {Config{Encryption: WireGuard}, node1(), near, "1440 portolan-wg 1440", ""},
+		"and yet more with outer packets of IPv6": {
+			Config{Encryption: WireGuard}, node1(), keyed(far6), "1440 portolan-wg 1420", "",
+		},
+		"both kinds of tunnels, while nodes move to encryption": {
+			Config{Encapsulation: Always, Encryption: WireGuard, Keyless: Unencrypted}, node1(), near,
+			"1440 portolan-vxlan 192.0.2.1 1440 portolan-wg 1440", "",
+		},
+		"the device of encryption stays without an address": {
+			Config{Encryption: WireGuard}, &cluster.Node{Name: "node-1", InternalIPs: addrList("192.0.2.9"), PodCIDRs: prefixList("10.244.1.0/24")},
+			near, "0 portolan-wg 0", "no interface of the host has the InternalIP 192.0.2.9",
+		},
 		"an address that the host does not have": {
 			Config{Encapsulation: CrossSubnet}, &cluster.Node{Name: "node-1", InternalIPs: addrList("192.0.2.9"), PodCIDRs: prefixList("10.244.1.0/24")},
 			near, "0", "no interface of the host has the InternalIP 192.0.2.9",
@@ -159,7 +208,11 @@ func TestLocal(t *testing.T) {
 		l := compiled(t, c, theHost, test.own, other(test.other)).Routes.Local
 		words := []string{strconv.Itoa(l.MTU)}
 		for _, d := range l.Devices {
-			words = append(words, d.Name, d.Local.String(), strconv.Itoa(d.MTU))
+			words = append(words, d.Name)
+			if d.Local.IsValid() {
+				words = append(words, d.Local.String())
+			}
+			words = append(words, strconv.Itoa(d.MTU))
 		}
 		got := strings.Join(words, " ")
 		var verdict []string
@@ -170,6 +223,11 @@ func TestLocal(t *testing.T) {
 			t.Errorf("%s: %q, verdicts %q, want %q, %q", claim, got, verdict, test.want, test.verdict)
 		}
 	}
+}
+
+func keyed(n cluster.Node) cluster.Node {
+	n.WireGuardKey = [32]byte{2}
+	return n
 }
 
 // TestUnreachable: which own ranges are unreachable but for their Pods.
@@ -198,28 +256,6 @@ func TestUnreachable(t *testing.T) {
 		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
 		if got := compiled(t, c, theHost, own, &other).Routes.Local.Unreachable; !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", claim, got, test.want)
-		}
-	}
-}
-
-// TestOwnRange: the own Node's range is refused if a Pod could get the node's address of it.
-func TestOwnRange(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"192.0.2.0/25":   "podCIDR 192.0.2.0/25 has 192.0.2.1, an address of the host",
-		"192.0.2.128/25": "",
-		"0.0.0.0/7":      "podCIDR 0.0.0.0/7 is no range of a node: it has less than 8 bits",
-	} {
-		own := node1()
-		own.PodCIDRs[0] = netip.MustParsePrefix(text)
-		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
-		compiled(t, c, theHost, own)
-		got := ""
-		for _, v := range c.Verdicts("node-1") {
-			got += v.String()
-		}
-		if got != want {
-			t.Errorf("Verdicts of a Node with %s: %q, want %q", text, got, want)
 		}
 	}
 }
@@ -328,6 +364,12 @@ func text(s *State, verdicts []Verdict) string {
 		for _, f := range p.Forwards {
 			fmt.Fprintf(&b, "%s dst %s dev %s\n", f.MAC, f.To, f.Device)
 		}
+		for _, u := range p.Unreachable {
+			fmt.Fprintf(&b, "unreachable %s\n", u)
+		}
+	}
+	for _, p := range s.Tunnels {
+		fmt.Fprintf(&b, "peer %s at %s from %s\n", p.Key, p.Endpoint, strings.Trim(fmt.Sprint(p.Allowed), "[]"))
 	}
 	if rules := s.Routes.Local.Rules; len(rules) > 0 {
 		fmt.Fprintf(&b, "rules %s\n", strings.Trim(fmt.Sprint(rules), "[]"))

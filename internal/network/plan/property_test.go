@@ -10,17 +10,19 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/network/nft"
 	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/network/wireguard"
 )
 
 // histories is the number of random histories per run.
 const histories = 1000
 
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+var compareAddrs = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
 
 // TestIncrementalEqualsFull checks that after any changes, of Nodes, ServiceCIDRs and the host, what the changes
 // led to equals what is compiled from the final state, the verdicts too, and that no two peers have the same key.
@@ -59,7 +61,10 @@ func TestIncrementalEqualsFull(t *testing.T) {
 						t.Fatalf("seed %d, step %d: Verdicts(%q) (-want +got)\n%s", seed, step, name(n), d)
 					}
 				}
-				checkUnique(t, &whole.Routes)
+				if want.Keyless() != c.Keyless() {
+					t.Fatalf("seed %d, step %d: Keyless() = %d, want %d", seed, step, c.Keyless(), want.Keyless())
+				}
+				checkUnique(t, whole)
 				checkRanges(t, whole.Ranges.Cluster)
 			})
 		}
@@ -72,12 +77,16 @@ type applied struct {
 	peers         map[string]route.Peer
 	pods, cluster map[netip.Prefix]bool
 	members       map[netip.Prefix]bool // addresses of Nodes
+	tunnels       map[string]wireguard.Peer
 }
 
 func newApplied(s *State) *applied {
 	a := &applied{
 		s.Routes.Local, make(map[string]route.Peer),
-		make(map[netip.Prefix]bool), make(map[netip.Prefix]bool), make(map[netip.Prefix]bool),
+		make(map[netip.Prefix]bool), make(map[netip.Prefix]bool), make(map[netip.Prefix]bool), make(map[string]wireguard.Peer),
+	}
+	for _, p := range s.Tunnels {
+		a.tunnels[p.Name] = p
 	}
 	for _, p := range s.Routes.Peers {
 		a.peers[p.Name] = p
@@ -113,6 +122,7 @@ func (a *applied) apply(t *testing.T, c *Changes) {
 		}
 		delete(a.peers, n)
 	}
+	a.applyTunnels(t, &c.Tunnels)
 	change := func(set map[netip.Prefix]bool, add, remove []netip.Prefix) {
 		for _, p := range remove {
 			if !set[p] {
@@ -139,6 +149,22 @@ func singles(addrs []netip.Addr) (all []netip.Prefix) {
 	return all
 }
 
+func (a *applied) applyTunnels(t *testing.T, c *wireguard.Changes) {
+	t.Helper()
+	for _, p := range c.Put {
+		if was, ok := a.tunnels[p.Name]; ok && was.Equal(&p) {
+			t.Errorf("tunnel %+v is a change, and was there", p)
+		}
+		a.tunnels[p.Name] = p
+	}
+	for _, n := range c.Delete {
+		if _, ok := a.tunnels[n]; !ok {
+			t.Errorf("tunnel to %s is deleted, and was not there", n)
+		}
+		delete(a.tunnels, n)
+	}
+}
+
 func (a *applied) state() *State {
 	sorted := func(all iter.Seq[netip.Prefix]) []netip.Prefix { return slices.SortedFunc(all, netip.Prefix.Compare) }
 	s := &State{Routes: route.Plan{Local: a.local}, Ranges: nft.Ranges{
@@ -148,19 +174,35 @@ func (a *applied) state() *State {
 	for _, name := range slices.Sorted(maps.Keys(a.peers)) {
 		s.Routes.Peers = append(s.Routes.Peers, a.peers[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(a.tunnels)) {
+		s.Tunnels = append(s.Tunnels, a.tunnels[name])
+	}
 	return s
 }
 
-// checkUnique: no two peers have a route, a neighbor or an entry with the same key.
-func checkUnique(t *testing.T, p *route.Plan) {
+// checkUnique: no two peers have a route, a neighbor, an entry or a tunnel with the same key.
+func checkUnique(t *testing.T, s *State) {
 	t.Helper()
 	seen := make(map[string]string)
-	for _, peer := range p.Peers {
-		see := func(key string) {
-			if other, ok := seen[key]; ok {
-				t.Errorf("%s has %s, and so has %s", peer.Name, key, other)
-			}
-			seen[key] = peer.Name
+	seeAs := func(name, key string) {
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s has %s, and so has %s", name, key, other)
+		}
+		seen[key] = name
+	}
+	for _, p := range s.Tunnels {
+		seeAs(p.Name, "key "+p.Key.String())
+		for _, a := range p.Allowed {
+			seeAs(p.Name, "allowed "+a.String())
+		}
+	}
+	for _, p := range s.Routes.Local.Unreachable {
+		seeAs("the own node", "unreachable "+p.String())
+	}
+	for _, peer := range s.Routes.Peers {
+		see := func(key string) { seeAs(peer.Name, key) }
+		for _, u := range peer.Unreachable {
+			see("unreachable " + u.String())
 		}
 		for _, r := range peer.Routes {
 			see(fmt.Sprint("route ", r.Table, r.To))
@@ -204,6 +246,9 @@ func (r *random) config() Config {
 	if r.IntN(4) == 0 {
 		cfg.MTU = 1400
 	}
+	if r.IntN(2) == 0 {
+		cfg.Encryption, cfg.WireGuardPort, cfg.Keyless = WireGuard, 51820, []Keyless{Unreachable, Unencrypted}[r.IntN(2)]
+	}
 	return cfg
 }
 
@@ -229,6 +274,7 @@ func (r *random) change(tx *cluster.Tx, changed map[string]struct{}) {
 		n.InternalIPs = append(n.InternalIPs, r.addr())
 	}
 	n.Ready = r.IntN(2) == 0
+	n.WireGuardKey[0] = byte(r.IntN(5))
 	tx.Put(n)
 }
 

@@ -16,11 +16,14 @@ import (
 // noAddresses is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h: the kernel generates no address of IPv6.
 const noAddresses = 1
 
+// devices are the names of the devices of tunnels.
+var devices = []string{Device4, Device6, DeviceWG}
+
 // syncDevices has the kernel have the devices of tunnels that are wanted, and returns how many it made, changed or
 // removed.
 func (r *Router) syncDevices() (changed int, err error) {
 	var failed []error
-	for _, name := range []string{Device4, Device6} {
+	for _, name := range devices {
 		i := slices.IndexFunc(r.want.local.Devices, func(d Device) bool { return d.Name == name })
 		var is bool
 		if i >= 0 {
@@ -79,23 +82,42 @@ func (r *Router) syncDevice(d *Device) (changed bool, err error) {
 
 // is reports whether a device of the kernel has the parameters that cannot be changed.
 func (d *Device) is(link netlink.Link) bool {
+	if d.Name == DeviceWG { // or one of a userspace implementation
+		return link.Type() == wireguardType || link.Type() == userspaceType
+	}
 	v, ok := link.(*netlink.Vxlan)
 	return ok && v.VxlanId == int(d.VNI) && v.Port == int(d.Port) && addrOf(v.SrcAddr) == d.Local && !v.Learning &&
 		v.Group == nil && !v.FlowBased && v.VtepDevIndex == 0
 }
 
+// wireguardType and userspaceType are package netlink's types of the devices of the kernel's WireGuard, and of a
+// program in its place.
+const (
+	wireguardType = "wireguard"
+	userspaceType = "tuntap"
+)
+
+// errNoWireGuard is the error of a kernel without WireGuard.
+var errNoWireGuard = errors.New("the kernel has no WireGuard: it needs Linux 5.6 or newer with the module wireguard")
+
 func (r *Router) makeDevice(d *Device) (netlink.Link, error) {
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.HardwareAddr, attributes.MTU = d.Name, d.MAC[:], d.MTU
-	err := r.handle.LinkAdd(&netlink.Vxlan{
-		LinkAttrs: attributes,
-		VxlanId:   int(d.VNI), Port: int(d.Port), SrcAddr: d.Local.AsSlice(),
-	})
-	if err != nil {
-		return nil, err
+	attributes.Name, attributes.MTU = d.Name, d.MTU
+	var link netlink.Link = &netlink.Wireguard{LinkAttrs: attributes}
+	if d.Name != DeviceWG {
+		attributes.HardwareAddr = d.MAC[:]
+		link = &netlink.Vxlan{LinkAttrs: attributes, VxlanId: int(d.VNI), Port: int(d.Port), SrcAddr: d.Local.AsSlice()}
 	}
-	link, err := r.handle.LinkByName(d.Name)
-	if err == nil {
+	err := r.handle.LinkAdd(link)
+	switch {
+	case d.Name == DeviceWG && errors.Is(err, unix.EOPNOTSUPP):
+		return nil, errNoWireGuard
+	case err != nil:
+		return nil, err
+	case d.Name == DeviceWG:
+		notify(r.hostChanged) // it has neither key nor peers
+	}
+	if link, err = r.handle.LinkByName(d.Name); err == nil {
 		_ = r.handle.LinkSetIP6AddrGenMode(link, noAddresses) // a kernel without IPv6 generates none
 	}
 	return link, err
@@ -104,13 +126,13 @@ func (r *Router) makeDevice(d *Device) (netlink.Link, error) {
 // adjustDevice sets what can be changed, and reports whether it was not so.
 func (r *Router) adjustDevice(d *Device, link netlink.Link) (changed bool, err error) {
 	is := link.Attrs()
-	if is.MTU != d.MTU {
+	if d.MTU != 0 && is.MTU != d.MTU {
 		changed = true
 		if err := r.handle.LinkSetMTU(link, d.MTU); err != nil {
 			return changed, fmt.Errorf("MTU %d: %w", d.MTU, err)
 		}
 	}
-	if !slices.Equal(is.HardwareAddr, d.MAC[:]) {
+	if d.MAC != (MAC{}) && !slices.Equal(is.HardwareAddr, d.MAC[:]) {
 		changed = true
 		if err := r.handle.LinkSetHardwareAddr(link, d.MAC[:]); err != nil {
 			return changed, fmt.Errorf("MAC %s: %w", d.MAC, err)
@@ -234,7 +256,7 @@ func (r *Router) keepAdvertisements() error {
 			names[i.Name] = true
 		}
 	}
-	for _, none := range []string{"all", "default", "lo", Device4, Device6} {
+	for _, none := range append([]string{"all", "default", "lo"}, devices...) {
 		delete(names, none)
 	}
 	for name := range names {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 )
 
@@ -16,7 +17,11 @@ type step struct {
 
 // difference is what leads from what the kernel has to what it should have, in the order in which it is executed:
 // what a route needs comes before it.
-type difference struct{ forward, neighbor, route, gone []step }
+type difference struct {
+	forward, neighbor, route, gone []step
+	// refuse makes ranges unreachable, and admit undoes that.
+	refuse, admit []request
+}
 
 // fateOf returns what becomes of an object that was and shall be something; ok is false if nothing changes.
 func fateOf[V comparable](was, is V) (f fate, ok bool) {
@@ -68,9 +73,19 @@ func (d *difference) forwards(was, is Forward) {
 	}
 }
 
+func (d *difference) unreachable(to netip.Prefix, was, is bool) {
+	switch f, ok := fateOf(was, is); {
+	case !ok:
+	case f == remove:
+		d.admit = append(d.admit, unreachableRequest(to, unreachablePriority, remove))
+	default:
+		d.refuse = append(d.refuse, unreachableRequest(to, unreachablePriority, f))
+	}
+}
+
 // execute executes the steps, in the order of the fields. Those of devices that are not there are in the error.
 func (r *Router) execute(d *difference) error {
-	var all []request
+	all := slices.Clone(d.refuse)
 	absent := make(map[string]error)
 	for _, s := range slices.Concat(d.forward, d.neighbor, d.route) {
 		index, ok := r.links[s.device]
@@ -85,7 +100,7 @@ func (r *Router) execute(d *difference) error {
 			all = append(all, s.request(index))
 		}
 	}
-	errs := []error{r.socket.execute(all)}
+	errs := []error{r.socket.execute(append(all, d.admit...))}
 	for _, device := range slices.Sorted(maps.Keys(absent)) {
 		errs = append(errs, absent[device])
 	}

@@ -45,7 +45,7 @@ func (r *Router) readHost() (h Host, err error) {
 				continue // it went, and HostChanged tells so
 			}
 			is := link.Attrs()
-			if is.Name == Device4 || is.Name == Device6 {
+			if slices.Contains(devices, is.Name) {
 				continue
 			}
 			found[index] = &Interface{Name: is.Name, Index: index, MTU: is.MTU, Up: is.Flags&net.FlagUp != 0}

@@ -45,7 +45,7 @@ func Remove() (removed []string, err error) {
 		}
 		removed = append(removed, fmt.Sprintf("route unreachable %s", route.Dst))
 	}
-	for _, name := range []string{Device4, Device6} {
+	for _, name := range devices {
 		switch was, err := removeDevice(h, name); {
 		case err != nil:
 			return removed, err

@@ -1,7 +1,7 @@
 // Package route programs what lies between the nodes of a Pod network into the kernel: one route to each range of
-// Pods of another node, through the link that both nodes share or through a VXLAN tunnel (RFC 7348), with the
-// neighbors and forwarding entries of the tunnel. Addresses of the own ranges that no Pod has are unreachable. Nothing
-// is learned from packets, and nodes exchange nothing: everything follows from a Plan.
+// Pods of another node, through the link that both nodes share, through a VXLAN tunnel (RFC 7348) with its neighbors
+// and forwarding entries, or through the device of WireGuard, which package wireguard configures. Addresses of the own
+// ranges that no Pod has are unreachable. Nothing is learned from packets: everything follows from a Plan.
 //
 //	Plan, Changes ──► router.go: what the kernel should have ──► sync.go ──► kernel
 //	kernel ──► watch.go: what others changed ──► sync.go
@@ -29,10 +29,12 @@ const (
 	RulePriority = 80
 )
 
-// Device4 and Device6 are the names of the devices whose tunnels have outer packets of IPv4 and IPv6.
+// Device4 and Device6 are the names of the devices of VXLAN whose tunnels have outer packets of IPv4 and IPv6, and
+// DeviceWG that of WireGuard.
 const (
-	Device4 = "portolan-vxlan"
-	Device6 = "portolan-vxlan6"
+	Device4  = "portolan-vxlan"
+	Device6  = "portolan-vxlan6"
+	DeviceWG = "portolan-wg"
 )
 
 // MAC is the address of a node's end of tunnels.
@@ -59,21 +61,21 @@ func (m MAC) LinkLocal() netip.Addr {
 	})
 }
 
-// Device is a device of VXLAN. The zero Device is none.
+// Device is a device of tunnels: of VXLAN, or of WireGuard, which has only a name and an MTU. The zero Device is none.
 type Device struct {
 	Name string
 	VNI  uint32
 	Port uint16
 	// Local is the source of outer packets.
 	Local netip.Addr
-	// MTU is that of inner packets.
+	// MTU is that of inner packets; 0 leaves it as it is.
 	MTU int
 	MAC MAC
 }
 
 // Local is what the own node has.
 type Local struct {
-	// Devices are those of tunnels, at most one of each family.
+	// Devices are those of tunnels, at most one of each name.
 	Devices []Device
 	// MTU is that of Pods; 0 if the own node has no usable address.
 	MTU int
@@ -141,12 +143,15 @@ type Peer struct {
 	Routes    []Route
 	Neighbors []Neighbor
 	Forwards  []Forward
+	// Unreachable are ranges that are unreachable where Routes do not lead, also while their device is gone: packets to
+	// them must not follow the default route.
+	Unreachable []netip.Prefix
 }
 
 // Equal reports whether both are the same.
 func (p *Peer) Equal(o *Peer) bool {
 	return p.Name == o.Name && slices.Equal(p.Routes, o.Routes) && slices.Equal(p.Neighbors, o.Neighbors) &&
-		slices.Equal(p.Forwards, o.Forwards)
+		slices.Equal(p.Forwards, o.Forwards) && slices.Equal(p.Unreachable, o.Unreachable)
 }
 
 // Plan is everything between a node and the others.

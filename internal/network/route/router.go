@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"net/netip"
+	"slices"
 )
 
 // Config configures a Router.
@@ -49,12 +50,14 @@ type wanted struct {
 	routes    map[routeKey]Route
 	neighbors map[neighborKey]Neighbor
 	forwards  map[forwardKey]Forward
+	// unreachable are those of peers.
+	unreachable map[netip.Prefix]bool
 }
 
 func newWanted(p *Plan) *wanted {
 	w := &wanted{
 		p.Local, make(map[string]Peer), make(map[routeKey]Route), make(map[neighborKey]Neighbor),
-		make(map[forwardKey]Forward),
+		make(map[forwardKey]Forward), make(map[netip.Prefix]bool),
 	}
 	w.change(&Changes{Put: p.Peers})
 	return w
@@ -65,11 +68,20 @@ type touched struct {
 	routes    map[routeKey]Route
 	neighbors map[neighborKey]Neighbor
 	forwards  map[forwardKey]Forward
+	// unreachable are those of peers.
+	unreachable map[netip.Prefix]bool
+}
+
+// isUnreachable reports whether a range of the node's own Pods, or of a peer's, should be unreachable.
+func (w *wanted) isUnreachable(p netip.Prefix) bool {
+	return w.unreachable[p] || slices.Contains(w.local.Unreachable, p)
 }
 
 // change applies changes.
 func (w *wanted) change(c *Changes) touched {
-	t := touched{make(map[routeKey]Route), make(map[neighborKey]Neighbor), make(map[forwardKey]Forward)}
+	t := touched{
+		make(map[routeKey]Route), make(map[neighborKey]Neighbor), make(map[forwardKey]Forward), make(map[netip.Prefix]bool),
+	}
 	for _, name := range c.Delete {
 		w.remove(w.peers[name], &t)
 		delete(w.peers, name)
@@ -87,6 +99,9 @@ func (w *wanted) change(c *Changes) touched {
 		}
 		for _, f := range p.Forwards {
 			put(w.forwards, t.forwards, f.key(), f)
+		}
+		for _, u := range p.Unreachable {
+			put(w.unreachable, t.unreachable, u, true)
 		}
 	}
 	if c.Local != nil {
@@ -111,6 +126,9 @@ func (w *wanted) remove(p Peer, t *touched) {
 	}
 	for _, f := range p.Forwards {
 		drop(w.forwards, t.forwards, f.key())
+	}
+	for _, u := range p.Unreachable {
+		drop(w.unreachable, t.unreachable, u)
 	}
 }
 

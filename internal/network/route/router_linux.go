@@ -99,6 +99,9 @@ func (r *Router) apply(t touched) error {
 	for k, was := range t.forwards {
 		d.forwards(was, r.want.forwards[k])
 	}
+	for to, was := range t.unreachable {
+		d.unreachable(to, was, r.want.unreachable[to])
+	}
 	return r.execute(d)
 }
 

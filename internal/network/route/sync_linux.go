@@ -29,11 +29,11 @@ func (r *Router) sync() (changed int, err error) {
 	if err != nil {
 		return changed, err
 	}
+	unreachable, err := r.syncUnreachable() // first: what a route no longer leads to must not follow the default route
+	failed = append(failed, err)
 	d := r.compare(have)
 	failed = append(failed, r.execute(d))
 	rules, err := r.syncRules()
-	failed = append(failed, err)
-	unreachable, err := r.syncUnreachable()
 	failed = append(failed, err)
 	changed += rules + unreachable + len(d.forward) + len(d.neighbor) + len(d.route) + len(d.gone)
 	return changed, errors.Join(failed...)
@@ -95,8 +95,12 @@ func (r *Router) compare(have *kernel) *difference {
 		d.removeRoute(s.Route, s.priority)
 	}
 	for k, is := range r.want.routes {
-		if _, up := r.links[is.Device]; up {
-			d.routes(have.routes[k], is)
+		was, has := have.routes[k]
+		switch _, up := r.links[is.Device]; {
+		case up:
+			d.routes(was, is)
+		case has && was.Device != is.Device: // such as one that would lead past a tunnel
+			d.removeRoute(was, 0)
 		}
 		delete(have.routes, k)
 	}

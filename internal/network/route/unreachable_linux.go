@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 
@@ -16,9 +17,10 @@ import (
 // unreachablePriority is that of routes to ranges of own Pods: any other route to the same range goes first.
 const unreachablePriority = math.MaxUint32
 
-// syncUnreachable has the kernel refuse packets to addresses of own ranges that no Pod has.
+// syncUnreachable has the kernel refuse packets to addresses of own ranges that no Pod has, and to those of peers that
+// no route leads to.
 func (r *Router) syncUnreachable() (changed int, err error) {
-	missing := make(map[netip.Prefix]bool)
+	missing := maps.Clone(r.want.unreachable)
 	for _, p := range r.want.local.Unreachable {
 		missing[p] = true
 	}

@@ -158,7 +158,7 @@ func (r *Router) judgeLink(m *syscall.NetlinkMessage) (damaged, changed bool) {
 	for _, a := range attributes { // a device that another program made in the place of one
 		if a.Attr.Type == unix.IFLA_IFNAME && err == nil {
 			name := nl.BytesToString(a.Value)
-			damaged = damaged || name == Device4 || name == Device6
+			damaged = damaged || slices.Contains(devices, name)
 		}
 	}
 	return damaged || changed, changed
@@ -210,7 +210,7 @@ func (r *Router) concernsRoute(m *syscall.NetlinkMessage) bool {
 	dst := netip.PrefixFrom(to, int(m.Data[1]))
 	ours := m.Data[5] == Protocol
 	refuses := ours && m.Data[7] == unix.RTN_UNREACHABLE
-	wanted := table == mainTable && priority == unreachablePriority && slices.Contains(r.want.local.Unreachable, dst)
+	wanted := table == mainTable && priority == unreachablePriority && r.want.isUnreachable(dst)
 	if refuses || wanted {
 		return wanted != (refuses && m.Header.Type == unix.RTM_NEWROUTE)
 	}

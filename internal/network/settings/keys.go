@@ -39,6 +39,24 @@ var ownKeys = key.Table{
 			"the network between nodes, which must let pass Pods' addresses as their source. See network.md.",
 	},
 	{
+		Path:    "network.encryption",
+		Values:  []string{string(plan.NoEncryption), string(plan.WireGuard)},
+		Restart: []key.Condition{key.Always},
+		Description: "How packets between Pods of different nodes, and between Pods and other nodes, are encrypted. With " +
+			"`wireguard` all of them go through tunnels of WireGuard, which takes the place of `network.encapsulation`.",
+	},
+	{Path: "network.wireguard",
+		Description: "The tunnels with `network.encryption: wireguard`. All nodes need the same values."},
+	{Path: "network.wireguard.port", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
+		Description: "The UDP port of encrypted tunnels."},
+	{
+		Path:    "network.wireguard.nodesWithoutKey",
+		Values:  []string{string(plan.Unreachable), string(plan.Unencrypted)},
+		Restart: []key.Condition{key.Always},
+		Description: "What becomes of packets to Pods of a node that has published no key: `unreachable` refuses them, " +
+			"`unencrypted` sends them as without encryption, while a cluster moves to it.",
+	},
+	{
 		Path:    "network.masquerade",
 		Restart: []key.Condition{key.Always},
 		Description: "Packets of Pods to destinations outside the cluster leave the node with its address. The cluster " +

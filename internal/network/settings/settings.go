@@ -18,10 +18,12 @@ const ConfName = "05-portolan.conflist"
 
 // Network is the section of the network of Pods.
 type Network struct {
-	Encapsulation string `yaml:"encapsulation"`
-	MTU           int    `yaml:"mtu"` // 0 is that of the uplink, less what tunnels add
-	VXLAN         VXLAN  `yaml:"vxlan"`
-	Masquerade    bool   `yaml:"masquerade"`
+	Encapsulation string    `yaml:"encapsulation"`
+	MTU           int       `yaml:"mtu"` // 0 is that of the uplink, less what tunnels add
+	VXLAN         VXLAN     `yaml:"vxlan"`
+	Encryption    string    `yaml:"encryption"`
+	WireGuard     WireGuard `yaml:"wireguard"`
+	Masquerade    bool      `yaml:"masquerade"`
 	// NonMasqueradeCIDRs are ranges outside the cluster to which Pods keep their addresses.
 	NonMasqueradeCIDRs []string `yaml:"nonMasqueradeCIDRs"`
 	Table              string   `yaml:"table"`
@@ -38,6 +40,13 @@ type VXLAN struct {
 	NodeAddresses bool `yaml:"nodeAddresses"`
 }
 
+// WireGuard is the section of encrypted tunnels between nodes.
+type WireGuard struct {
+	Port int `yaml:"port"` // of UDP
+	// NodesWithoutKey is what becomes of packets to nodes that have no key.
+	NodesWithoutKey string `yaml:"nodesWithoutKey"`
+}
+
 // CNI is the section of the plugin.
 type CNI struct {
 	Socket string `yaml:"socket"`
@@ -51,6 +60,7 @@ type CNI struct {
 func Default() Network {
 	return Network{
 		Encapsulation: string(plan.CrossSubnet), VXLAN: VXLAN{VNI: 80, Port: 4789, NodeAddresses: true}, Masquerade: true,
+		Encryption: string(plan.NoEncryption), WireGuard: WireGuard{Port: 51820, NodesWithoutKey: string(plan.Unreachable)},
 		Table:    nft.DefaultName,
 		Announce: announce.Default(),
 		CNI:      CNI{Socket: "/run/portolan/cni.sock", Install: true, BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
@@ -64,6 +74,9 @@ type Compiled struct {
 	VNI           uint32
 	Port          uint16
 	NodesOutside  bool
+	Encryption    plan.Encryption
+	WireGuardPort uint16
+	Keyless       plan.Keyless
 	Masquerade    bool
 	NonMasquerade []netip.Prefix
 	Table         string
@@ -76,6 +89,8 @@ type Compiled struct {
 func (n *Network) Compile() (Compiled, error) {
 	made := Compiled{
 		Encapsulation: plan.Encapsulation(n.Encapsulation), MTU: n.MTU, VNI: uint32(n.VXLAN.VNI), Port: uint16(n.VXLAN.Port),
+		Encryption: plan.Encryption(n.Encryption), WireGuardPort: uint16(n.WireGuard.Port),
+		Keyless:      plan.Keyless(n.WireGuard.NodesWithoutKey),
 		NodesOutside: !n.VXLAN.NodeAddresses, Masquerade: n.Masquerade, Table: n.Table, CNI: n.CNI,
 	}
 	// IPv6 requires that every link carry packets of 1280 octets (RFC 8200, section 5), and IPv4 of 68 (RFC 791).
@@ -83,6 +98,8 @@ func (n *Network) Compile() (Compiled, error) {
 	switch {
 	case n.MTU != 0 && n.MTU < least:
 		return made, key.Errorf("network.mtu", "%d is less than %d, which IPv6 needs; 0 is that of the uplink", n.MTU, least)
+	case made.Encryption == plan.WireGuard && n.WireGuard.Port == n.VXLAN.Port:
+		return made, key.Errorf("network.wireguard.port", "%d is that of network.vxlan.port, too", n.WireGuard.Port)
 	case n.Table == "":
 		return made, key.Errorf("network.table", "is empty; leave it out for %s", nft.DefaultName)
 	}

@@ -68,6 +68,9 @@
 - network.vxlan.vni
 - network.vxlan.port
 - network.vxlan.nodeAddresses
+- network.encryption
+- network.wireguard.port
+- network.wireguard.nodesWithoutKey
 - network.masquerade
 - network.nonMasqueradeCIDRs
 - network.table
@@ -225,6 +228,9 @@
 - network.vxlan.vni
 - network.vxlan.port
 - network.vxlan.nodeAddresses
+- network.encryption
+- network.wireguard.port
+- network.wireguard.nodesWithoutKey
 - network.masquerade
 - network.nonMasqueradeCIDRs
 - network.table

@@ -32,36 +32,48 @@ type networkNode struct {
 // networkCluster is the manifest of the own Node.
 const networkCluster = `apiVersion: v1
 kind: Node
-metadata: {name: node-1}
+metadata: {name: node-1, creationTimestamp: '2020-01-01T00:00:00Z'}
 spec: {podCIDR: 10.244.0.0/16, podCIDRs: [10.244.0.0/16, 'fd00:10:244::/64']}
 status: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: InternalIP, address: '2001:db8::1'}]}
 `
 
-// startNetwork starts an agent with the shipped memory limit on a node with an uplink.
-func startNetwork(t *testing.T, cluster string) *networkNode {
+// newNetworkNode returns a node with an uplink.
+func newNetworkNode(t *testing.T, cluster string) *networkNode {
 	t.Helper()
 	if err := namespace.IP(
-		"link add up0 type veth peer name up1", "link set up0 up", "link set up1 up", "address add 192.0.2.1/24 dev up0",
-		"address add 2001:db8::1/64 dev up0 nodad",
+		"link add up0 type veth peer name up1", "link set up0 up", "link set up1 up",
+		"address add 192.0.2.1/24 dev up0", "address add 2001:db8::1/64 dev up0 nodad",
 	); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = namespace.IP("link delete up0") })
 	n := &networkNode{dir: t.TempDir()}
 	n.socket = filepath.Join(n.dir, "run", "cni.sock")
-	manifest := filepath.Join(n.dir, "cluster.yaml")
-	if err := os.WriteFile(manifest, []byte(cluster), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(n.dir, "cluster.yaml"), []byte(cluster), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+// startNetwork starts an agent with the shipped memory limit on a new node.
+func startNetwork(t *testing.T, cluster string) *networkNode {
+	t.Helper()
+	n := newNetworkNode(t, cluster)
+	n.start(t)
+	return n
+}
+
+// start starts the node's agent, until the test ends.
+func (n *networkNode) start(t *testing.T) {
+	t.Helper()
 	n.server = launch(t, networkMemoryLimit, "node", fmt.Sprintf(`manifests: %s
 node: {parts: [network]}
 proxy: {nodeName: node-1}
 network: {cni: {install: false, socket: %s}}
-`, manifest, n.socket))
+`, filepath.Join(n.dir, "cluster.yaml"), n.socket))
 	if why := awaitServices(n.ended); why != "" {
 		n.fatal(why)
 	}
-	return n
 }
 
 // fatal ends the test with the end of the agent's log.

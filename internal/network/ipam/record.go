@@ -118,7 +118,12 @@ func (d *directory) load() ([]entry, error) {
 		if !strings.HasSuffix(file.Name(), attach.LinkSuffix) {
 			continue
 		}
-		e, ok, err := d.read(filepath.Join(d.path, file.Name()))
+		var e entry
+		var ok bool
+		err := d.check(file)
+		if err == nil {
+			e, ok, err = d.read(filepath.Join(d.path, file.Name()))
+		}
 		if err != nil {
 			d.log.Warn("the record of a Pod's addresses cannot be read", "err", err)
 		} else if ok {
@@ -126,6 +131,24 @@ func (d *directory) load() ([]entry, error) {
 		}
 	}
 	return all, nil
+}
+
+// maxRecord is how long a record is at most, in octets: that of a Pod with some thousand hostPorts.
+const maxRecord = 1 << 20
+
+// check returns an error for what is no record: to read it may take forever, or all memory.
+func (d *directory) check(file fs.DirEntry) error {
+	info, err := file.Info()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no file", filepath.Join(d.path, file.Name()))
+	case info.Size() > maxRecord:
+		return fmt.Errorf("%s has %d octets, and a record has %d at most",
+			filepath.Join(d.path, file.Name()), info.Size(), maxRecord)
+	}
+	return nil
 }
 
 // takeBack gives the record of an attachment that has ended its name again, until everything of it is undone, unless

@@ -24,10 +24,10 @@ func newCleanup() *cobra.Command {
 nftables tables of the service proxy, of policies and of the network of Pods, the
 routes, tunnels and links of Pods and the CNI configuration of that network, and the
 device and the table of a DNS agent that was killed, on a kernel that does not remove
-them itself. Stop the processes first: Pods that run lose their network. What a
-service proxy that runs has stays on Linux 6.9 and newer; on older kernels it is
-removed, and the proxy restores it, as the agent does with policies. If there is
-nothing, it does nothing.
+them itself. Stop the processes first: Pods that run lose their network, and beside an
+agent that makes it nothing of the network is removed. What a service proxy that runs
+has stays on Linux 6.9 and newer; on older kernels it is removed, and the proxy
+restores it, as the agent does with policies. If there is nothing, it does nothing.
 
 With --kube-proxy it also removes what kube-proxy left, of all its modes. Rules of
 other programs and of the kubelet stay.`,

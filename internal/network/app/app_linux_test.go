@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,6 +44,19 @@ func TestOneAgent(t *testing.T) {
 	const want = "another process makes the network of this node"
 	if missing, remarks := second.Ready(); !strings.Contains(fmt.Sprint(missing, remarks), want) {
 		t.Errorf("the second agent is ready but for %q, %q, want %q", missing, remarks, want)
+	}
+	confDir := t.TempDir()
+	conflist := filepath.Join(confDir, "05-portolan.conflist")
+	if err := os.WriteFile(conflist, []byte(`{"plugins": [{"type": "portolan"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	settings := config.Default().Network
+	settings.CNI.ConfDir, settings.CNI.Socket = confDir, filepath.Join(t.TempDir(), "cni.sock")
+	if removed, err := Remove(settings); !errors.Is(err, errRunning) || len(removed) > 0 {
+		t.Errorf("Remove beside an agent = %v, %v, want %v", removed, err, errRunning)
+	}
+	if _, err := os.Stat(conflist); err != nil {
+		t.Errorf("beside an agent: %v", err)
 	}
 	held.Close()
 	if held, err = second.acquireNode(t.Context()); held == nil || err != nil {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -10,11 +11,26 @@ import (
 	"portolan.dev/portolan/internal/network/nft"
 	"portolan.dev/portolan/internal/network/route"
 	"portolan.dev/portolan/internal/network/settings"
+	"portolan.dev/portolan/internal/support/filelock"
 )
+
+// errRunning is the error of Remove beside an agent: Pods would lose their network, and new ones get it again.
+var errRunning = errors.New("another process makes the network of this node: stop portolan node first")
 
 // Remove removes what a Network with these settings left on the node, and returns what that was: its configuration for
 // the container runtime first, so that no Pod starts any more, then everything in the kernel, and the records of Pods.
+// Beside an agent that makes the network of the node it does nothing, and returns an error.
 func Remove(s settings.Network) (removed []string, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	node, err := filelock.AcquireNetwork(ctx, cancel)
+	if err != nil {
+		return nil, lockError(err)
+	}
+	if node == nil {
+		return nil, errRunning
+	}
+	defer node.Close()
 	steps := []func() ([]string, error){
 		func() ([]string, error) {
 			return listOf(conflist.RemoveOwn(conflist.Config{ConfDir: s.CNI.ConfDir, Own: settings.ConfName}))

@@ -319,6 +319,43 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
+// TestStuckRouter: a router that reads nothing does not hold up the end of the process, although there is much to send.
+func TestStuckRouter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		state := State{NextHops: []netip.Addr{hop4}}
+		for a := netip.MustParseAddr("203.0.113.0"); len(state.Addrs) < 100*maxRoutes; a = a.Next() {
+			state.Addrs = append(state.Addrs, a)
+		}
+		ours, theirs := net.Pipe()
+		s := &session{cfg: &Config{ASN: 65001}, peer: &Peer{ASN: 65002}, conn: ours, up: func() {}, ours: open{
+			asn: 65001, holdTime: DefaultHoldTime, routerID: hop4,
+		}}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx, nil, func() State { return state }) }()
+		for _, m := range []message{
+			(&open{asn: 65002, holdTime: time.Minute, routerID: netip.MustParseAddr("192.0.2.250")}).encode(), {kind: typeKeepalive},
+		} {
+			if _, err := readMessage(theirs); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := theirs.Write(m.encode()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait() // an UPDATE message is on its way
+		begin := time.Now()
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the end: %v", err)
+		}
+		if took := time.Since(begin); took > 2*endTime {
+			t.Errorf("the session ended after %s, want %s at most", took, 2*endTime)
+		}
+	})
+}
+
 // TestSpeaker: a node connects to the routers that its labels select, again after a connection ended, and a change of
 // labels ends a connection.
 func TestSpeaker(t *testing.T) {

@@ -33,14 +33,16 @@ type session struct {
 	sent   map[netip.Addr]netip.Addr // the next hops of what the router has
 	in     chan message
 	failed chan error
-	up     func() // called once the session is established
+	ending <-chan struct{} // closed when the process ends
+	up     func()          // called once the session is established
 }
 
 // run exchanges messages until ctx is done or the connection ends. changed receives a token when state has another
 // result.
 func (s *session) run(ctx context.Context, changed <-chan struct{}, state func() State) (err error) {
 	reading, stop := context.WithCancel(ctx)
-	s.in, s.failed = make(chan message), make(chan error, 1)
+	s.in, s.failed, s.ending = make(chan message), make(chan error, 1), ctx.Done()
+	defer context.AfterFunc(ctx, func() { _ = s.conn.SetWriteDeadline(time.Now().Add(endTime)) })()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -55,7 +57,10 @@ func (s *session) run(ctx context.Context, changed <-chan struct{}, state func()
 		return err
 	}
 	s.up()
-	return s.established(ctx, changed, state)
+	if err := s.established(ctx, changed, state); ctx.Err() == nil {
+		return err
+	}
+	return nil // what was not sent any more is nothing to tell
 }
 
 // read passes messages on until the connection ends.
@@ -91,13 +96,27 @@ func (s *session) end(err error) {
 	s.conn.Close()
 }
 
-// sendTime is how long a message may take to be sent.
-const sendTime = 10 * time.Second
+// sendTime is how long a message may take to be sent, and endTime how long when the process ends.
+const (
+	sendTime = 10 * time.Second
+	endTime  = time.Second
+)
 
+// send sends messages. When the process ends, only a notification is still sent.
 func (s *session) send(all ...message) error {
 	for _, m := range all {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
 			return err
+		}
+		select {
+		case <-s.ending:
+			if m.kind != typeNotification {
+				return context.Canceled
+			}
+			if err := s.conn.SetWriteDeadline(time.Now().Add(endTime)); err != nil {
+				return err
+			}
+		default:
 		}
 		if _, err := s.conn.Write(m.encode()); err != nil {
 			return err

@@ -337,8 +337,9 @@ func TestLoadBalancerControllerMetrics(t *testing.T) {
 	t.Parallel()
 	p := wantAddress(t, "pools: [{name: a, ranges: [192.0.2.0/30], reserved: [192.0.2.0], automatic: true}]", "192.0.2.1", func(*corev1.Service) {})
 	for _, line := range []string{
-		"portolan_controller_leader 1", `portolan_load_balancer_addresses{pool="a",state="assigned"} 1`, `portolan_load_balancer_addresses{pool="a",state="free"} 2`,
-		`portolan_load_balancer_addresses{pool="a",state="reserved"} 1`, "portolan_load_balancer_services_lacking 0",
+		"portolan_controller_leader 1", `portolan_load_balancer_addresses{family="IPv4",pool="a",state="assigned"} 1`,
+		`portolan_load_balancer_addresses{family="IPv4",pool="a",state="free"} 2`,
+		`portolan_load_balancer_addresses{family="IPv4",pool="a",state="reserved"} 1`, "portolan_load_balancer_services_lacking 0",
 		`portolan_load_balancer_writes_total{result="written"} 1`,
 	} {
 		p.awaitAdmin("/metrics", http.StatusOK, "\n"+line)

@@ -17,7 +17,7 @@ type loadBalancerMetrics struct {
 var (
 	poolAddresses = metrics.Desc("load_balancer_addresses",
 		"Addresses of a pool that are assigned, reserved and not assigned, or free; none where this process does not lead.",
-		"pool", "state")
+		"pool", "family", "state")
 	servicesLacking = metrics.Desc("load_balancer_services_lacking",
 		"Services of type LoadBalancer that lack an address; an Event of each says why.")
 )
@@ -53,9 +53,9 @@ func (m *loadBalancerMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	usage, lacking := m.of.Usage()
 	for _, u := range usage {
-		metrics.Gauge(ch, poolAddresses, u.Assigned, u.Pool, "assigned")
-		metrics.Gauge(ch, poolAddresses, u.Reserved, u.Pool, "reserved")
-		metrics.Gauge(ch, poolAddresses, u.Free, u.Pool, "free")
+		metrics.Gauge(ch, poolAddresses, u.Assigned, u.Pool, string(u.Family), "assigned")
+		metrics.Gauge(ch, poolAddresses, u.Reserved, u.Pool, string(u.Family), "reserved")
+		metrics.Gauge(ch, poolAddresses, u.Free, u.Pool, string(u.Family), "free")
 	}
 	metrics.Gauge(ch, servicesLacking, float64(lacking))
 }

@@ -121,7 +121,7 @@ func ParseRequest(asked *cluster.LoadBalancerSpec) (requested []netip.Addr, err 
 		addr := parseAddr(text)
 		switch {
 		case !addr.IsValid():
-			return nil, fmt.Errorf("%q is not an IP address", text)
+			return nil, fmt.Errorf("%q, which is requested, is not an IP address", text)
 		case slices.ContainsFunc(requested, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }):
 			return nil, fmt.Errorf("two addresses of one family are requested: %s", asked.Addresses)
 		}

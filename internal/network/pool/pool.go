@@ -328,7 +328,12 @@ func (a *Assigner) find(key cluster.Key, d *demand, f cluster.AddressType) (addr
 	if addr, ok := a.shared(key, d, f); ok {
 		return addr, ""
 	}
-	why = fmt.Sprintf("no pool that is automatic has %s addresses: request an address or a pool with an annotation", f)
+	why = fmt.Sprintf("no pool for this Service that is automatic has %s addresses: request an address or a pool with an "+
+		"annotation", f)
+	if d.named {
+		why = fmt.Sprintf("the pool %q, of the annotation %s, has no %s addresses", d.pools[0].Name,
+			cluster.AnnotationPool, f)
+	}
 	for _, p := range d.pools {
 		if !p.Automatic && !d.named || !p.has(f) {
 			continue
@@ -427,33 +432,36 @@ func (a *Assigner) pool(addr netip.Addr) *space {
 	return nil
 }
 
-// Usage are the numbers of addresses of a pool. Reserved are those that are not assigned; Free are the others.
+// Usage are the numbers of addresses of a pool, of one family. Reserved are those that are not assigned; Free are the
+// others.
 type Usage struct {
 	Pool                     string
+	Family                   cluster.AddressType
 	Assigned, Reserved, Free float64
 }
 
-// Usage returns the usage of each pool, and the number of Services that lack an address.
+// Usage returns the usage of each pool, for each family that it has, and the number of Services that lack an address.
 func (a *Assigner) Usage() (all []Usage, lacking int) {
-	at := make(map[*space]int)
-	for i, p := range a.spaces {
-		at[p] = i
-		u := Usage{Pool: p.Name}
-		for _, r := range p.Reserved {
-			u.Reserved += r.size()
+	type part struct {
+		of     *space
+		family cluster.AddressType
+	}
+	at := make(map[part]int)
+	for _, p := range a.spaces {
+		for _, f := range []cluster.AddressType{cluster.IPv4, cluster.IPv6} {
+			if p.has(f) {
+				at[part{p, f}] = len(all)
+				reserved := sizeOf(p.Reserved, f)
+				all = append(all, Usage{Pool: p.Name, Family: f, Reserved: reserved, Free: sizeOf(p.Ranges, f) - reserved})
+			}
 		}
-		for _, r := range p.Ranges {
-			u.Free += r.size()
-		}
-		u.Free -= u.Reserved
-		all = append(all, u)
 	}
 	for addr := range a.holders {
 		p := a.pool(addr)
 		if p == nil {
 			continue
 		}
-		u := &all[at[p]]
+		u := &all[at[part{p, cluster.FamilyOf(addr)}]]
 		u.Assigned++
 		if inAny(p.Reserved, addr) {
 			u.Reserved--

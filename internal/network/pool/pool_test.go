@@ -227,12 +227,27 @@ func TestLowest(t *testing.T) {
 	w.remove("b")
 	w.want("freed", "d 192.0.2.1", "c 192.0.2.5")
 	usage, lacking := w.a.Usage()
-	if diff := cmp.Diff([]Usage{{"public", 4, 2, 0}}, usage); diff != "" || lacking != 0 {
+	if diff := cmp.Diff([]Usage{{"public", cluster.IPv4, 4, 2, 0}}, usage); diff != "" || lacking != 0 {
 		t.Errorf("Usage() = %v, %d: %s", usage, lacking, diff)
 	}
 	w.put(service("a", func(s *cluster.Service) { s.Spec.Type = cluster.ClusterIP }, has("192.0.2.4")))
 	w.put(service("f"))
 	w.want("of a Service that is none any more", "a left", "f 192.0.2.4")
+}
+
+// TestUsage checks that the addresses of a pool are counted by family: one may be exhausted before the other.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	reserve := func(p *Pool) { p.Reserved = rangesOf("192.0.2.1", "2001:db8::/127") }
+	w := newWorld(t, public(reserve, "2001:db8::/125", "192.0.2.0/31", "192.0.2.4"))
+	both := families(cluster.PreferDualStack, cluster.IPv4, cluster.IPv6)
+	w.put(service("a", both, created(1)), service("b", created(2)), service("c", created(3)))
+	w.want("exhausted", "a 192.0.2.0 2001:db8::2", "b 192.0.2.4", "c ! all IPv4 addresses of the pools")
+	usage, lacking := w.a.Usage()
+	want := []Usage{{"public", cluster.IPv4, 2, 1, 0}, {"public", cluster.IPv6, 1, 2, 5}}
+	if diff := cmp.Diff(want, usage); diff != "" || lacking != 1 {
+		t.Errorf("Usage() = %v, %d: %s", usage, lacking, diff)
+	}
 }
 
 // TestWhose checks which Services get addresses.
@@ -263,12 +278,16 @@ func TestRequests(t *testing.T) {
 		service("pool", from("manual")), service("nowhere", asks("203.0.113.1")), service("nothing", asks("lb.example")),
 		service("unknown", from("x")), service("family", asks("2001:db8::1")), service("twice", both, asks("192.0.2.0, 192.0.2.1")),
 		service("elsewhere", asks("192.0.2.3"), from("manual")),
+		service("other", families(cluster.SingleStack, cluster.IPv6), from("manual")),
+		service("none", families(cluster.SingleStack, cluster.IPv6)),
 	)
 	w.want("requests",
 		"field 192.0.2.2", "annotated 198.51.100.3", "pool 198.51.100.0",
-		"nowhere ! the requested address 203.0.113.1 is in no pool", `nothing ! "lb.example" is not an IP address`,
+		"nowhere ! the requested address 203.0.113.1 is in no pool", `nothing ! "lb.example", which is requested, is not an IP address`,
 		`unknown ! there is no pool "x"`, "family ! the requested address 2001:db8::1 is of a family",
 		"twice ! two addresses of one family are requested", "elsewhere ! the requested address 192.0.2.3 is in no pool",
+		`other ! the pool "manual", of the annotation portolan.dev/pool, has no IPv6 addresses`,
+		"none ! no pool for this Service that is automatic has IPv6 addresses",
 	)
 	w.put(service("late", asks("192.0.2.2")))
 	w.want("a conflict", "late ! Service shop/field has the address 192.0.2.2")

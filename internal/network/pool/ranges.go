@@ -73,6 +73,16 @@ func (r Range) size() float64 {
 	return n + 1
 }
 
+// sizeOf returns the number of addresses of one family in ranges, rounded.
+func sizeOf(all []Range, f cluster.AddressType) (n float64) {
+	for _, r := range all {
+		if r.family() == f {
+			n += r.size()
+		}
+	}
+	return n
+}
+
 // Pool is a set of addresses, and which Services may have them.
 type Pool struct {
 	Name string

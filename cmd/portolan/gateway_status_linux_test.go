@@ -67,6 +67,53 @@ func wantPublished(t *testing.T, publish, address string) {
 	})
 }
 
+// TestGatewayNamesAddress: a Gateway that names an address of the gateway's Service is served when the Service has it,
+// and its status has that address alone.
+func TestGatewayNamesAddress(t *testing.T) {
+	t.Parallel()
+	api := gatewayAPI(t)
+	var gw gatewayv1.Gateway
+	if !api.Get("shop", "public", &gw) {
+		t.Fatal("no Gateway")
+	}
+	gw.Spec.Addresses = []gatewayv1.GatewaySpecAddress{{Value: "192.0.2.10"}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "edge", Name: "gateway", Annotations: map[string]string{"portolan.dev/load-balancer-ips": "192.0.2.10"},
+	}}
+	service.Spec.Type, service.Spec.ClusterIP = corev1.ServiceTypeLoadBalancer, "10.96.0.9"
+	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.9"}}
+	api.Put(&gw, service)
+	p := startGatewayOf(t, api, "publish: {service: edge/gateway}")
+	want := func(reason, addresses string) {
+		t.Helper()
+		p.poll(patience, func() error {
+			api.Get("shop", "public", &gw)
+			at := []string{}
+			for _, a := range gw.Status.Addresses {
+				at = append(at, a.Value)
+			}
+			for _, c := range gw.Status.Conditions {
+				if c.Type == "Programmed" && c.Reason == reason && strings.Join(at, " ") == addresses {
+					return nil
+				}
+			}
+			return fmt.Errorf("status %+v, want Programmed %s and the addresses %q", gw.Status, reason, addresses)
+		})
+	}
+	want("AddressNotAssigned", "")
+	service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress,
+		corev1.LoadBalancerIngress{IP: "192.0.2.10"})
+	api.Put(service)
+	want("Programmed", "192.0.2.10")
+	service.Status.LoadBalancer.Ingress = service.Status.LoadBalancer.Ingress[:1]
+	delete(service.Annotations, "portolan.dev/load-balancer-ips")
+	api.Put(service)
+	want("AddressNotUsable", "")
+	service.Spec.ExternalIPs = []string{"192.0.2.10"}
+	api.Put(service)
+	want("Programmed", "192.0.2.10")
+}
+
 func effectOfGatewayLease(t *testing.T) {
 	for lease, want := range map[string]string{"": "kube-system/portolan-gateway", ", lease: edge/own": "edge/own"} {
 		api := gatewayAPI(t)

@@ -153,7 +153,7 @@ func (s *gatewayScenario) start(t *testing.T) *gatewayRun {
 	r.source = manifest.New(manifest.Config{Path: r.dir, AllKinds: true, Store: r.store, Log: slog.New(slog.DiscardHandler)})
 	r.compiler = compile.NewCompiler(compile.Config{
 		GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Node: "n1",
-		Pool: gatewayPool,
+		Pool: gatewayPool, Publish: compile.Publish{Service: gatewayService},
 	})
 	if d := cmp.Diff(s.problems, r.apply(t, s.objects)); d != "" {
 		t.Errorf("problems (-want +got)\n%s", d)
@@ -411,7 +411,7 @@ func verdictLines(v *compile.Verdicts) (all []string) {
 			name := kind + " " + key.String()
 			add(name, g.Conditions...)
 			programmed(name, g.Unprogrammed, g.Conditions)
-			for _, addr := range g.Addresses {
+			for _, addr := range slices.Concat(g.Addresses, g.Named) {
 				if addr.IsValid() {
 					all = append(all, name+": has "+addr.String())
 				}

@@ -11,9 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/support/testcert"
 )
+
+// gatewayService is the Service of the gateway, whose addresses Gateways of scenarios share.
+var gatewayService = cluster.Key{Namespace: "admin", Name: "gateway"}
 
 // gatewayPool are the addresses that Gateways of scenarios can request.
 var gatewayPool = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.2")}

@@ -357,7 +357,7 @@ func TestGatewayPorts(t *testing.T) {
 			if service.Spec.Type != corev1.ServiceTypeLoadBalancer || !slices.Equal(outside, want) {
 				t.Errorf("Service: %v", service.Spec)
 			}
-			if key := settings.Publish.Service; key.Namespace != service.Namespace || key.Name != service.Name {
+			if key := settings.Compile.Publish.Service; key.Namespace != service.Namespace || key.Name != service.Name {
 				t.Errorf("statuses show the addresses of %s", key)
 			}
 			if granted := len(c.SecurityContext.Capabilities.Add) > 0; granted != (lowest < 1024) {

@@ -28,6 +28,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/gateway/accesslog"
 	"portolan.dev/portolan/internal/gateway/balance"
+	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/gateway/datagram"
 	"portolan.dev/portolan/internal/gateway/h1"
 	"portolan.dev/portolan/internal/gateway/proxy"
@@ -157,14 +158,15 @@ func New(cfg Config) (*Gateway, error) {
 func (g *Gateway) newReporter() (*status.Reporter, error) {
 	cfg := status.Config{
 		Controller: g.settings.Compile.GatewayController, Experimental: g.settings.Compile.Experimental,
-		Publish: g.settings.Publish, Log: g.cfg.Log,
+		Log: g.cfg.Log,
 	}
+	publish := &g.settings.Compile.Publish
 	if g.settings.PublishNode {
-		if cfg.Publish.Node = g.settings.Compile.Node; cfg.Publish.Node == "" {
+		if publish.Node = g.settings.Compile.Node; publish.Node == "" {
 			return nil, errors.New("gateway.publish.node: the name of the Node is not known; set gateway.nodeName")
 		}
 	}
-	switch noAddress := cfg.Publish.Empty() && len(g.settings.Compile.Pool) == 0; {
+	switch noAddress := publish.Empty() && len(g.settings.Compile.Pool) == 0; {
 	case g.cfg.Statuses != nil && !noAddress:
 		cfg.Writer, cfg.Lead, cfg.Bundles, cfg.Wrote = g.cfg.Statuses, g.cfg.Lead, g.cfg.Bundles, g.metrics.wrote
 		g.writes = true
@@ -173,7 +175,7 @@ func (g *Gateway) newReporter() (*status.Reporter, error) {
 		g.cfg.Log.Info("statuses are not written: gateway.publish and gateway.pool are empty")
 	}
 	cfg.Writer = newStatusLog(&g.cfg, cfg.Controller)
-	cfg.Publish = status.Publish{Addresses: []string{netip.IPv6Loopback().String()}} // which nobody is told
+	*publish = compile.Publish{Addresses: []string{netip.IPv6Loopback().String()}} // which nobody is told
 	return status.New(cfg), nil
 }
 

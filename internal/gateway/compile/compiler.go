@@ -52,6 +52,8 @@ type Config struct {
 	Pool []netip.Addr
 	// PoolByDefault has Gateways that request no address have one of Pool.
 	PoolByDefault bool
+	// Publish is where the addresses come from that Gateways without their own share with Ingresses.
+	Publish Publish
 	// Experimental has fields of the experimental channel of Gateway API have an effect.
 	Experimental bool
 	// Endpoints are those of Services in place of the cluster's.
@@ -212,6 +214,10 @@ func (c *Compiler) Apply(v *cluster.View, changes *cluster.Changes) Output {
 	return Output{c.table, c.upstreams.endpoints(v), d.verdicts}
 }
 
+// Published returns the addresses that all Gateways and Ingresses share, as they were at the last Apply; nil if none
+// are configured.
+func (c *Compiler) Published() []cluster.GatewayAddress { return c.gateways.shared.published }
+
 func (c *Compiler) newTable() *table.Table {
 	ports := make(map[table.Socket]*table.Port, len(c.ports))
 	for s, p := range c.ports {
@@ -301,7 +307,7 @@ func (c *Compiler) affected(v *cluster.View, changes *cluster.Changes, d *dirty)
 		listeners = listeners || c.gateways.lackAuthorities()
 		c.passwordsRead(v, d)
 	}
-	if listeners {
+	if is := c.cfg.Publish.find(v); listeners || !c.gateways.shared.equal(&is) {
 		c.replaceGateways(v, d)
 	}
 }

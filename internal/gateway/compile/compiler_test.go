@@ -23,6 +23,7 @@ var testConfig = Config{
 	GatewayController: "portolan.dev/gateway", IngressController: "portolan.dev/ingress", Node: "n1",
 	Pool:         []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
 	Experimental: true,
+	Publish:      Publish{Service: cluster.Key{Namespace: "a", Name: "s2"}},
 }
 
 // newStore returns a Store in which all kinds are loaded.
@@ -84,6 +85,7 @@ func testConfigs() []Config {
 	unclassed.Unclassed = true
 	byDefault.PoolByDefault, byDefault.DefaultCertificate = true, true
 	bare.Node, bare.Pool, bare.IngressPort = "", nil, 8080
+	bare.Publish.Service, unclassed.Publish = cluster.Key{Namespace: "a", Name: "s1"}, Publish{Node: "n2"}
 	annotated, both := testConfig, unclassed
 	annotated.Annotated, both.Annotated = true, true
 	return []Config{testConfig, unclassed, byDefault, bare, annotated, both}

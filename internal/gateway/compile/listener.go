@@ -62,13 +62,14 @@ type gateways struct {
 	// sets are the ListenerSets of each Gateway.
 	sets    map[cluster.Key][]*holder
 	serving []*listener // those that are valid
+	shared  shared
 }
 
 // compileGateways compiles the Gateways of our classes.
 func (c *Config) compileGateways(v *cluster.View) gateways {
 	g := gateways{
 		classes: make(map[cluster.Key]ClassVerdict), holders: make(map[cluster.Ref]*holder),
-		sets: make(map[cluster.Key][]*holder),
+		sets: make(map[cluster.Key][]*holder), shared: c.Publish.find(v),
 	}
 	for class := range cluster.GatewayClasses.All(v) {
 		if class.Controller == c.GatewayController {
@@ -82,7 +83,7 @@ func (c *Config) compileGateways(v *cluster.View) gateways {
 	})
 	assigned := c.assign(slices.DeleteFunc(slices.Clone(all), func(gw *cluster.Frontend) bool {
 		return g.classes[cluster.Key{Name: gw.Gateway.Class}].Conditions[0].Status != "True"
-	}))
+	}), &g.shared)
 	var order []*holder
 	for _, gw := range all {
 		order = append(order, c.compileGateway(v, gw, assigned[gw.Key])...)
@@ -327,7 +328,8 @@ func conflictsWithin(listeners []*listener) map[*listener]cluster.Condition {
 // its certificates.
 func (h *holder) verdict(attached map[string]int32, of map[string]*certified) *GatewayVerdict {
 	made := &GatewayVerdict{
-		Conditions: []cluster.Condition{h.acceptance(of)}, Addresses: h.at.addrs, Unprogrammed: h.at.problem,
+		Conditions: []cluster.Condition{h.acceptance(of)}, Addresses: h.at.addrs, Named: h.at.named,
+		Unprogrammed: h.at.problem,
 	}
 	some := false // is programmed
 	for _, l := range h.listeners {

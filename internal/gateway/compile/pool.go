@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -12,6 +13,8 @@ import (
 type assignment struct {
 	// addrs are its addresses; the zero Addr is those that the process shares. Without any it is not served.
 	addrs []netip.Addr
+	// named are the addresses that it names of those that the process shares; nil if it has all of them, or none.
+	named []netip.Addr
 	// problem is the condition Programmed, if it lacks an address; nil if it has all.
 	problem *cluster.Condition
 }
@@ -19,16 +22,18 @@ type assignment struct {
 // pool assigns addresses to Gateways, each to one.
 type pool struct {
 	*Config
+	shared *shared
 	owners map[netip.Addr]cluster.Key
 }
 
-// assign assigns addresses to Gateways, which come in the order of their age. It depends on nothing but them
-// and the Config: what was assigned before is in their status.
+// assign assigns addresses to Gateways, which come in the order of their age. It depends on nothing but them,
+// the Config and the addresses that are shared: what was assigned before is in their status.
 //
-// A Gateway gets the addresses that it names, if they are in the pool and no older one has them. Where it
-// wants any address it gets one that its status has, on the same terms, else one that nobody has.
-func (c *Config) assign(gateways []*cluster.Frontend) map[cluster.Key]*assignment {
-	p := pool{c, make(map[netip.Addr]cluster.Key)}
+// A Gateway gets the addresses that it names, if they are in the pool and no older one has them, or if all
+// share them. Where it wants any address it gets one that its status has, on the same terms, else one that
+// nobody has.
+func (c *Config) assign(gateways []*cluster.Frontend, s *shared) map[cluster.Key]*assignment {
+	p := pool{c, s, make(map[netip.Addr]cluster.Key)}
 	all := make(map[cluster.Key]*assignment)
 	missing := make(map[cluster.Key]int) // addresses that are still to be assigned
 	for _, gw := range gateways {
@@ -42,7 +47,8 @@ func (c *Config) assign(gateways []*cluster.Frontend) map[cluster.Key]*assignmen
 			p.claim(gw.Key, a, text)
 		}
 		if want.shared {
-			a.addrs = append(a.addrs, netip.Addr{})
+			a.share()
+			a.named = nil // all of them
 		}
 		for _, was := range gw.Gateway.Status.Addresses {
 			addr := parseAddr(was.Value)
@@ -108,13 +114,46 @@ func parseAddr(text string) netip.Addr {
 func (p *pool) claim(key cluster.Key, a *assignment, text string) {
 	addr := parseAddr(text)
 	owner, taken := p.owners[addr]
-	switch {
-	case !slices.Contains(p.Pool, addr):
-		a.lack("AddressNotUsable", "the address %s is not in the pool of the gateway", text)
+	switch inPool := slices.Contains(p.Pool, addr); {
+	case !inPool && p.shared.has(addr):
+		if a.share(); !slices.Contains(a.named, addr) {
+			a.named = append(a.named, addr)
+		}
+	case !inPool && slices.Contains(p.shared.requested, addr):
+		a.lack("AddressNotAssigned", "Service %s requests the address %s and does not have it: see its Events",
+			p.Publish.Service, text)
+	case !inPool:
+		a.lack("AddressNotUsable", "the address %s is not %s", text, p.places())
 	case taken && owner != key:
 		a.lack("AddressNotUsable", "the address %s is assigned to Gateway %s, which is older", text, owner)
 	case !taken:
 		p.take(key, a, addr)
+	}
+}
+
+// places says where addresses are that Gateways can name, and how one gets there.
+func (c *Config) places() string {
+	var places []string
+	hint := ""
+	if len(c.Pool) > 0 || c.Publish.Empty() {
+		places = append(places, "in gateway.pool")
+	}
+	switch {
+	case c.Publish.Service.Name != "":
+		places = append(places, "one of Service "+c.Publish.Service.String())
+		hint = "; the Service can request it by its annotation " + cluster.AnnotationLoadBalancerIPs
+	case c.Publish.Node != "" && len(c.Publish.Addresses) == 0:
+		places = append(places, "one of Node "+c.Publish.Node)
+	default:
+		places = append(places, "in gateway.publish.addresses")
+	}
+	return strings.Join(places, " and not ") + hint
+}
+
+// share adds the addresses that the process shares.
+func (a *assignment) share() {
+	if !slices.Contains(a.addrs, netip.Addr{}) {
+		a.addrs = append(a.addrs, netip.Addr{})
 	}
 }
 

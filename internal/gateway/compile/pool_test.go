@@ -34,6 +34,12 @@ func TestAssign(t *testing.T) {
 	t.Parallel()
 	type gateway struct{ requests, status string }
 	const one, two = "192.0.2.1", "192.0.2.2"
+	const ours, ours6 = "203.0.113.1", "2001:db8::9" // that all share
+	const requested = "203.0.113.9"
+	published := &shared{
+		[]cluster.GatewayAddress{gatewayAddress("lb.test"), gatewayAddress(ours), gatewayAddress(ours6)},
+		[]netip.Addr{netip.MustParseAddr(ours), netip.MustParseAddr(requested)},
+	}
 	for claim, tt := range map[string]struct {
 		pool      string
 		byDefault bool
@@ -65,6 +71,15 @@ func TestAssign(t *testing.T) {
 		"as many as are requested":                               {one + " " + two, true, []gateway{{"any", one + " " + two}, {"", ""}}, []string{one, two}},
 		"a type that is not supported":                           {one, true, []gateway{{"name.test.", one}, {"", ""}}, []string{"", one}},
 		"a type that is not supported, of many":                  {one, true, []gateway{{one + " name.test.", ""}, {one, ""}}, []string{"", one}},
+		"one that all share, for two":                            {"", true, []gateway{{ours, ""}, {ours, ours}}, []string{"shared=" + ours, "shared=" + ours}},
+		"some that all share, in another form":                   {"", true, []gateway{{"::ffff:" + ours + " 2001:DB8::9 " + ours6, ""}}, []string{"shared=" + ours + "," + ours6}},
+		"one that all share, and one of the pool":                {one, true, []gateway{{ours + " " + one, ""}}, []string{"shared " + one + "=" + ours}},
+		"one that all share, and one that is not usable":         {"", true, []gateway{{ours + " " + two, ""}}, []string{"shared=" + ours + " AddressNotUsable"}},
+		"one that all share, and any, without a pool":            {"", true, []gateway{{ours + " any", ""}}, []string{"shared"}},
+		"one that all share, and any of a pool":                  {one, true, []gateway{{ours + " any", ""}}, []string{"shared " + one + "=" + ours}},
+		"one that is in the pool, too":                           {ours, true, []gateway{{ours, ""}, {ours, ""}}, []string{ours, "AddressNotUsable"}},
+		"one that the Service requests and does not have":        {one, true, []gateway{{requested, ""}}, []string{"AddressNotAssigned"}},
+		"no address, though all share a name":                    {"", true, []gateway{{"here", ""}}, []string{"AddressNotUsable"}},
 		"IPv6":                                                   {"2001:db8::1", true, []gateway{{"2001:DB8:0::1", ""}}, []string{"2001:db8::1"}},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -78,11 +93,14 @@ func TestAssign(t *testing.T) {
 				all = append(all, gatewayOf(fmt.Sprint("g", i), g.requests, g.status))
 			}
 			var got []string
-			assigned := cfg.assign(all)
+			assigned := cfg.assign(all, published)
 			for _, gw := range all {
 				var words []string
 				for _, addr := range assigned[gw.Key].addrs {
 					words = append(words, strings.Replace(addr.String(), "invalid IP", "shared", 1))
+				}
+				if named := assigned[gw.Key].named; named != nil {
+					words[len(words)-1] += "=" + strings.Join(textsOf(named), ",")
 				}
 				if problem := assigned[gw.Key].problem; problem != nil {
 					words = append(words, problem.Reason)
@@ -111,7 +129,7 @@ func TestAssignIsStable(t *testing.T) {
 			gw.Name = fmt.Sprint("g", i)
 			all = append(all, gw)
 		}
-		before := cfg.assign(all)
+		before := cfg.assign(all, new(shared))
 		owners := make(map[netip.Addr]cluster.Key)
 		for _, gw := range all {
 			gw.Gateway.Status.Addresses = nil
@@ -125,7 +143,7 @@ func TestAssignIsStable(t *testing.T) {
 				})
 			}
 		}
-		for key, a := range cfg.assign(all) {
+		for key, a := range cfg.assign(all, new(shared)) {
 			if !slices.Equal(a.addrs, before[key].addrs) {
 				t.Fatalf("%s has %v, before its status was written %v", key, a.addrs, before[key].addrs)
 			}

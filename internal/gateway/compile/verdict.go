@@ -36,6 +36,8 @@ type GatewayVerdict struct {
 	// Addresses are those that it has, of a ListenerSet those of its Gateway. The zero Addr is those that the
 	// process shares, as in table.Socket.
 	Addresses []netip.Addr
+	// Named are the addresses that it names of those that the process shares; nil if it has all of them, or none.
+	Named []netip.Addr
 	// Unprogrammed is the condition Programmed, if the table cannot serve all as it is requested; nil if that is
 	// up to the proxy.
 	Unprogrammed *cluster.Condition

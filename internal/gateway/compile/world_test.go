@@ -122,7 +122,11 @@ func (w *world) object() cluster.Object {
 	case 13:
 		return w.slice()
 	case 14:
-		return &cluster.Node{Name: w.of(testConfig.Node, "n2"), Zone: w.of("", "z1", "z2")}
+		n := &cluster.Node{Name: w.of(testConfig.Node, "n2"), Zone: w.of("", "z1", "z2")}
+		if w.one(2) {
+			n.InternalIPs = []netip.Addr{netip.MustParseAddr(w.of("192.0.2.8", "192.0.2.9"))}
+		}
+		return n
 	case 15, 16:
 		return w.secret()
 	default:
@@ -316,9 +320,9 @@ func (w *world) clientValidation() *cluster.ClientValidation {
 	return made
 }
 
-// addresses are those of a Gateway: in the pool or not, or any.
+// addresses are those of a Gateway: in the pool, shared or not, or any.
 func (w *world) addresses() []cluster.GatewayAddress {
-	of := []string{"192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.9", "", "", "here"}
+	of := []string{"192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.9", "192.0.2.9", "", "", "here"}
 	all := []cluster.GatewayAddress{{Type: cluster.AddressIP, Value: w.of(of...)}}
 	switch w.IntN(8) {
 	case 0:
@@ -348,6 +352,12 @@ func (w *world) service() *cluster.Service {
 		s.Spec.Families = []cluster.AddressType{cluster.IPv6, cluster.IPv4}
 	case 6:
 		s.Spec = nil
+	}
+	if s.Spec != nil && w.one(2) {
+		s.Spec.Ingress = []cluster.IngressIP{{Addr: netip.MustParseAddr(w.of("192.0.2.8", "192.0.2.9", "192.0.2.2"))}}
+	}
+	if s.Spec != nil && w.one(4) {
+		s.Spec.LoadBalancer = &cluster.LoadBalancerSpec{IP: "192.0.2.9"}
 	}
 	if w.one(2) {
 		s.Ports = append(s.Ports, cluster.Port{Name: "dns", Number: 80, Protocol: cluster.UDP})

@@ -115,7 +115,7 @@ var Keys = key.Table{
 			"the Kubernetes API. The first of these that is set counts."},
 	{Path: "gateway.publish.service", Restart: []key.Condition{key.Always},
 		Description: "The Service of type LoadBalancer that leads to the gateway, as `namespace/name`: its " +
-			"addresses and names."},
+			"addresses and names, and its externalIPs."},
 	{Path: "gateway.publish.addresses", Restart: []key.Condition{key.Always},
 		Description: "IP addresses and hostnames."},
 	{Path: "gateway.publish.node", Restart: []key.Condition{key.Always},

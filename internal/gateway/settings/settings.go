@@ -15,7 +15,6 @@ import (
 	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/gateway/h1"
-	"portolan.dev/portolan/internal/gateway/status"
 )
 
 // The controllers of classes, unless others are set.
@@ -170,8 +169,7 @@ type Compiled struct {
 	DrainListener, DrainShutdown time.Duration
 	// Handover is the path of the socket at which the next process gets the listeners; empty without one.
 	Handover string
-	// Publish lacks the name of the Node, whose addresses are published if PublishNode.
-	Publish     status.Publish
+	// PublishNode: the addresses of the Node are published. Compile.Publish lacks its name if it is not configured.
 	PublishNode bool
 	// LeaseNamespace and LeaseName are the Lease by which one of several gateways writes statuses.
 	LeaseNamespace, LeaseName string
@@ -293,7 +291,7 @@ func (g *Gateway) compileStatus(made *Compiled) error {
 		return key.Errorf("gateway.lease", "%q is not namespace/name", g.Lease)
 	}
 	if text := g.Publish.Service; text != "" {
-		if made.Publish.Service.Namespace, made.Publish.Service.Name, ok = cutName(text); !ok {
+		if made.Compile.Publish.Service.Namespace, made.Compile.Publish.Service.Name, ok = cutName(text); !ok {
 			return key.Errorf("gateway.publish.service", "%q is not namespace/name", text)
 		}
 	}
@@ -302,7 +300,10 @@ func (g *Gateway) compileStatus(made *Compiled) error {
 			return key.ItemErrorf("gateway.publish.addresses", i, "%q is neither an IP address nor a hostname", text)
 		}
 	}
-	made.Publish.Addresses, made.PublishNode = g.Publish.Addresses, g.Publish.Node
+	made.Compile.Publish.Addresses, made.PublishNode = g.Publish.Addresses, g.Publish.Node
+	if g.Publish.Node {
+		made.Compile.Publish.Node = g.NodeName
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -162,11 +163,8 @@ func isProblem(of cluster.Kind, c *cluster.Condition) bool {
 		(c.Type == programmed || c.Type == accepted && of == cluster.KindGateway)
 }
 
-// Limits of the API, and how many Events there are of an object at once.
-const (
-	maxAddresses = 16
-	maxProblems  = 8
-)
+// maxProblems is how many Events there are of an object at once.
+const maxProblems = 8
 
 // limit limits the problems.
 func (w *wanted) limit() {
@@ -180,13 +178,21 @@ func (w *wanted) limit() {
 // addresses returns those of a Gateway.
 func (a *surroundings) addresses(v *compile.GatewayVerdict) (made []cluster.GatewayAddress) {
 	for _, addr := range v.Addresses {
-		if addr.IsValid() {
-			made = append(made, cluster.GatewayAddress{Type: cluster.AddressIP, Value: addr.String()})
-		} else {
+		switch {
+		case addr.IsValid():
+			made = append(made, ipAddress(addr))
+		case v.Named == nil:
 			made = append(made, a.published...)
 		}
 	}
-	return made[:min(len(made), maxAddresses)]
+	for _, addr := range v.Named {
+		made = append(made, ipAddress(addr))
+	}
+	return made[:min(len(made), compile.MaxAddresses)]
+}
+
+func ipAddress(addr netip.Addr) cluster.GatewayAddress {
+	return cluster.GatewayAddress{Type: cluster.AddressIP, Value: addr.String()}
 }
 
 // invalid is the reason of the condition Programmed of what is not accepted.

@@ -61,7 +61,6 @@ type Config struct {
 	Controller string
 	// Experimental: fields of the experimental channel have an effect.
 	Experimental bool
-	Publish      Publish
 	Writer       Writer
 	// Lead calls work while this process leads, as often as it does, until ctx is done. Nil: it leads always.
 	Lead func(ctx context.Context, work func(context.Context) error) error
@@ -135,7 +134,7 @@ type Batch struct {
 // Look reads, within the View that a change was compiled in, what the statuses of objects depend on: those of
 // compile.Output.Changed.
 func (r *Reporter) Look(v *cluster.View, c *compile.Compiler, changed map[cluster.Ref]struct{}) Batch {
-	b := Batch{published: r.cfg.Publish.addresses(v)}
+	b := Batch{published: c.Published()}
 	for ref := range changed {
 		s := subject{ref: ref, object: v.Object(ref.Kind, ref.Key)}
 		switch ref.Kind {

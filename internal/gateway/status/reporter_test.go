@@ -540,7 +540,10 @@ func (w *world) change(p *process) {
 
 // scratch returns the statuses that all objects are to have, as one pass over them says.
 func (w *world) scratch(p *process) map[cluster.Ref]string {
-	c := compile.NewCompiler(compile.Config{GatewayController: controller, IngressController: "portolan.dev/ingress"})
+	c := compile.NewCompiler(compile.Config{
+		GatewayController: controller, IngressController: "portolan.dev/ingress",
+		Publish: compile.Publish{Addresses: []string{"192.0.2.1"}},
+	})
 	r := New(p.cfg)
 	bundle := w.bundle
 	if bundle.Versions == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/gateway/table"
 	"portolan.dev/portolan/internal/support/testcert"
 )
@@ -284,7 +285,7 @@ func TestPublish(t *testing.T) {
 	}
 	key := cluster.Key{Namespace: "a", Name: "lb"}
 	for claim, tt := range map[string]struct {
-		publish  Publish
+		publish  compile.Publish
 		first    cluster.Object
 		addrs    string // of the Gateway
 		balancer string
@@ -292,28 +293,28 @@ func TestPublish(t *testing.T) {
 		later    string // the addresses, and those of the Ingress
 	}{
 		"a list": {
-			Publish{Addresses: []string{"192.0.2.1", "lb.test"}}, nil,
+			compile.Publish{Addresses: []string{"192.0.2.1", "lb.test"}}, nil,
 			"[{IPAddress 192.0.2.1} {Hostname lb.test}] True ", "[{192.0.2.1 } { lb.test}]", nil,
 			"[{IPAddress 192.0.2.1} {Hostname lb.test}] True  [{192.0.2.1 } { lb.test}]",
 		},
 		"a load balancer": {
-			Publish{Service: key}, service("192.0.2.7", ""), "[{IPAddress 192.0.2.7}] True ", "[{192.0.2.7 }]",
+			compile.Publish{Service: key}, service("192.0.2.7", ""), "[{IPAddress 192.0.2.7}] True ", "[{192.0.2.7 }]",
 			service("", "lb.test"), "[{Hostname lb.test}] True  [{ lb.test}]",
 		},
 		"a load balancer that loses its address": {
-			Publish{Service: key}, service("192.0.2.7", ""), "[{IPAddress 192.0.2.7}] True ", "[{192.0.2.7 }]",
+			compile.Publish{Service: key}, service("192.0.2.7", ""), "[{IPAddress 192.0.2.7}] True ", "[{192.0.2.7 }]",
 			service("", ""), "[] False " + noAddress + " []",
 		},
 		"a load balancer that does not exist": {
-			Publish{Service: key, Addresses: []string{"192.0.2.1"}}, nil, "[] False " + noAddress, "[]",
+			compile.Publish{Service: key, Addresses: []string{"192.0.2.1"}}, nil, "[] False " + noAddress, "[]",
 			service("192.0.2.7", ""), "[{IPAddress 192.0.2.7}] True  [{192.0.2.7 }]",
 		},
 		"a Node": {
-			Publish{Node: "n"}, node("192.0.2.9", "2001:db8::9"),
+			compile.Publish{Node: "n"}, node("192.0.2.9", "2001:db8::9"),
 			"[{IPAddress 192.0.2.9} {IPAddress 2001:db8::9}] True ", "[{192.0.2.9 } {2001:db8::9 }]",
 			node("192.0.2.8"), "[{IPAddress 192.0.2.8}] True  [{192.0.2.8 }]",
 		},
-		"nothing": {Publish{}, nil, "[] False " + noAddress, "[{198.51.100.1 }]", nil, "[] False " + noAddress + " [{198.51.100.1 }]"},
+		"nothing": {compile.Publish{}, nil, "[] False " + noAddress, "[{198.51.100.1 }]", nil, "[] False " + noAddress + " [{198.51.100.1 }]"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
@@ -324,7 +325,7 @@ func TestPublish(t *testing.T) {
 				if tt.first != nil {
 					s.put(tt.first)
 				}
-				follow(t.Context(), t, s, func(c *Config) { c.Publish = tt.publish })
+				followAt(t.Context(), t, s, tt.publish, nil)
 				synctest.Wait()
 				addresses := func() (string, string) {
 					status := get[*cluster.Frontend](s, of(cluster.KindGateway, "g")).Gateway.Status
@@ -340,6 +341,65 @@ func TestPublish(t *testing.T) {
 				synctest.Wait()
 				if addrs, balancer := addresses(); addrs+" "+balancer != tt.later {
 					t.Errorf("later: addresses %s, Ingress %s, want %s", addrs, balancer, tt.later)
+				}
+			})
+		})
+	}
+}
+
+// TestNamedAddresses checks the status of Gateways that name addresses of the gateway's Service, as the Service gets and
+// loses them.
+func TestNamedAddresses(t *testing.T) {
+	t.Parallel()
+	const one, two = "192.0.2.7", "192.0.2.8"
+	key := cluster.Key{Namespace: "a", Name: "lb"}
+	service := func(external string, ingress ...string) *cluster.Service {
+		spec := &cluster.ServiceSpec{LoadBalancer: &cluster.LoadBalancerSpec{Addresses: two}}
+		for _, text := range ingress {
+			spec.Ingress = append(spec.Ingress, cluster.IngressIP{Addr: netip.MustParseAddr(text)})
+		}
+		if external != "" {
+			spec.ExternalIPs = []netip.Addr{netip.MustParseAddr(external)}
+		}
+		return &cluster.Service{Key: key, Spec: spec}
+	}
+	const waits = "[] False Service a/lb requests the address " + two + " and does not have it: see its Events"
+	const lost = "[] False the address " + one + " is not one of Service a/lb; " +
+		"the Service can request it by its annotation portolan.dev/load-balancer-ips"
+	has := func(addr string) string { return "[{IPAddress " + addr + "}] True " }
+	for claim, tt := range map[string]struct {
+		then     *cluster.Service
+		one, two string // of the Gateways that name these addresses
+		others   string // of one that names none
+	}{
+		"the Service does not have what it requests": {service("", one), has(one), waits, has(one)},
+		"it has both":  {service("", one, two), has(one), has(two), "[{IPAddress " + one + "} {IPAddress " + two + "}] True "},
+		"it loses one": {service("", two), lost, has(two), has(two)},
+		"it has one as an external address": {
+			service(one, two), has(one), has(two), "[{IPAddress " + two + "} {IPAddress " + one + "}] True ",
+		},
+		"it has one twice": {service(one, one), has(one), waits, has(one)},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				named := func(name, addr string) *cluster.Frontend {
+					g := gateway(name, "ours", 1, "http-"+name+":80")
+					g.Gateway.Addresses = []cluster.GatewayAddress{{Type: cluster.AddressIP, Value: addr}}
+					return g
+				}
+				s := newServer(base(named("one", one), named("two", two), gateway("others", "ours", 1, "http:80"))...)
+				s.put(service("", one))
+				followAt(t.Context(), t, s, compile.Publish{Service: key}, nil)
+				synctest.Wait()
+				s.put(tt.then)
+				synctest.Wait()
+				for name, want := range map[string]string{"one": tt.one, "two": tt.two, "others": tt.others} {
+					status := get[*cluster.Frontend](s, of(cluster.KindGateway, name)).Gateway.Status
+					got := fmt.Sprint(status.Addresses, " ", programmedText(status.Conditions))
+					if got != want {
+						t.Errorf("Gateway %s: %s, want %s", name, got, want)
+					}
 				}
 			})
 		})

@@ -145,16 +145,23 @@ var supported = Bundle{Versions: map[string]string{"gateways": "v1.6.3"}}
 // follow starts a gateway, which ends with ctx.
 func follow(ctx context.Context, t *testing.T, s *server, change func(*Config)) *process {
 	t.Helper()
+	return followAt(ctx, t, s, compile.Publish{Addresses: []string{"192.0.2.1"}}, change)
+}
+
+// followAt is follow for a gateway with other addresses.
+func followAt(
+	ctx context.Context, t *testing.T, s *server, publish compile.Publish, change func(*Config),
+) *process {
+	t.Helper()
 	p := &process{
 		t: t, server: s, bundles: make(chan Bundle, 1), troubles: make(chan map[table.Socket]error), results: make(map[Result]int),
 		compiler: compile.NewCompiler(compile.Config{
-			GatewayController: controller, IngressController: "portolan.dev/ingress",
+			GatewayController: controller, IngressController: "portolan.dev/ingress", Publish: publish,
 		}),
 	}
 	p.bundles <- supported
 	cfg := Config{
-		Controller: controller, Writer: s, Publish: Publish{Addresses: []string{"192.0.2.1"}},
-		Log: slog.New(slog.DiscardHandler),
+		Controller: controller, Writer: s, Log: slog.New(slog.DiscardHandler),
 		Bundles: func(ctx context.Context, set func(Bundle)) error {
 			for {
 				select {

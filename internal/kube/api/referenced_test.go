@@ -202,6 +202,7 @@ func TestForGatewayReads(t *testing.T) {
 	s := service("web", "10.0.0.1")
 	s.Labels = labels
 	s.Spec.Selector, s.Spec.TrafficDistribution = labels, new("PreferSameZone")
+	s.Spec.Type, s.Spec.LoadBalancerIP, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, "192.0.2.8", []string{"192.0.2.9"}
 	s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP, AppProtocol: new("kubernetes.io/h2c")}}
 	headless := service("peers", "None")
 	headless.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}
@@ -219,6 +220,9 @@ func TestForGatewayReads(t *testing.T) {
 		got := v.Service(cluster.Key{Namespace: "shop", Name: "web"})
 		if got.Spec.TrafficDistribution != "PreferSameZone" || len(got.Spec.AppProtocols) != 1 || *got.Spec.AppProtocols[0] != "kubernetes.io/h2c" || got.Selector != nil || got.Spec.Labels != nil {
 			t.Errorf("Service web = %+v with %+v", got, got.Spec)
+		}
+		if asked := got.Spec.LoadBalancer; asked == nil || asked.IP != "192.0.2.8" || len(got.Spec.ExternalIPs) != 1 {
+			t.Errorf("Service web = %+v asks for %+v, want its addresses", got.Spec, asked)
 		}
 		if got := v.Service(cluster.Key{Namespace: "shop", Name: "peers"}); !got.Headless || len(got.Ports) != 1 {
 			t.Errorf("headless Service = %+v, want its ports", got)

@@ -266,7 +266,8 @@ func trimServiceForGateway(s *cluster.Service) {
 		AppProtocols: s.Spec.AppProtocols, TrafficDistribution: interned(s.Spec.TrafficDistribution),
 		TopologyMode: interned(s.Spec.TopologyMode), EndpointChoice: interned(s.Spec.EndpointChoice),
 		SlowStart: interned(s.Spec.SlowStart), InternalLocal: s.Spec.InternalLocal,
-		AffinitySeconds: s.Spec.AffinitySeconds, Ingress: s.Spec.Ingress,
+		AffinitySeconds: s.Spec.AffinitySeconds, Ingress: s.Spec.Ingress, ExternalIPs: s.Spec.ExternalIPs,
+		LoadBalancer: s.Spec.LoadBalancer,
 	}
 	*s = cluster.Service{
 		Key:      cluster.Key{Namespace: interned(s.Namespace), Name: s.Name},

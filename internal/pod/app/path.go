@@ -83,4 +83,4 @@ func (w *walker) path(ctx context.Context, of *Way) (*path.Explanation, error) {
 }
 
 // published returns the Service of the gateway; the zero key if the settings name none.
-func (i *Inspector) published() cluster.Key { return i.compiled.Gateway.Publish.Service }
+func (i *Inspector) published() cluster.Key { return i.compiled.Gateway.Compile.Publish.Service }

@@ -111,8 +111,8 @@ func (w *World) known() map[string][]netip.Addr {
 	all := make(map[string][]netip.Addr)
 	for key, v := range w.verdicts.Gateways {
 		var addrs []netip.Addr
-		for _, a := range v.Addresses {
-			if a.IsValid() { // of its own
+		for _, a := range slices.Concat(v.Addresses, v.Named) {
+			if a.IsValid() { // not all that are shared
 				addrs = append(addrs, a)
 			}
 		}

@@ -241,7 +241,7 @@ func (w *World) gateway(f *cluster.Frontend) Gateway {
 		made.Problems = []string{"it " + w.whoseGateway(f)}
 		return made
 	}
-	for _, a := range v.Addresses {
+	for _, a := range slices.Concat(v.Addresses, v.Named) {
 		if a.IsValid() {
 			made.Addresses = once(made.Addresses, a.String())
 		}

@@ -323,7 +323,8 @@ func (w *worker) adopt(local route.Local, ranges []netip.Prefix) error {
 	w.verdicts = nil
 	usable := slices.Clone(ranges)
 	for _, v := range w.compiler.Verdicts(w.cfg.Node) {
-		if v.Reason == plan.RangeTaken { // the other nodes have a route to the Node that has it
+		// The other nodes have a route to the Node that has it, or none.
+		if v.Reason == plan.RangeTaken || v.Reason == plan.RangeOfHost {
 			usable = slices.DeleteFunc(usable, func(r netip.Prefix) bool { return r == v.Range })
 		}
 		w.verdicts = append(w.verdicts, fmt.Sprintf("Node %s: %s", w.cfg.Node, v))

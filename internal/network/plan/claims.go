@@ -15,6 +15,8 @@ type node struct {
 	name   string
 	age    cluster.Age
 	ranges []netip.Prefix
+	// wide are podCIDRs that are ignored, with less than minBits.
+	wide []netip.Prefix
 	// addrs are the first usable InternalIPs of each family.
 	addrs []netip.Addr
 	// internal are all InternalIPs.
@@ -23,6 +25,10 @@ type node struct {
 	key      wireguard.Key
 }
 
+// minBits is the shortest prefix of a range of a node: 10.0.0.0/8 is the widest of those that are for private networks
+// (RFC 1918).
+const minBits = 8
+
 // newNode returns what matters of a Node; nil if there is none.
 func (c *Compiler) newNode(of *cluster.Node) *node {
 	if of == nil {
@@ -30,7 +36,10 @@ func (c *Compiler) newNode(of *cluster.Node) *node {
 	}
 	n := &node{name: of.Name, age: cluster.Age{Created: of.Created}, mac: c.cfg.mac(of.Name), key: of.WireGuardKey}
 	for _, p := range of.PodCIDRs {
-		if p = p.Masked(); !slices.Contains(n.ranges, p) {
+		switch p = p.Masked(); {
+		case p.Bits() < minBits:
+			n.wide = append(n.wide, p)
+		case !slices.Contains(n.ranges, p):
 			n.ranges = append(n.ranges, p)
 		}
 	}
@@ -50,7 +59,8 @@ func (n *node) equal(o *node) bool {
 	if n == nil || o == nil {
 		return n == o
 	}
-	return n.age == o.age && n.key == o.key && slices.Equal(n.ranges, o.ranges) && slices.Equal(n.internal, o.internal)
+	return n.age == o.age && n.key == o.key && slices.Equal(n.ranges, o.ranges) && slices.Equal(n.wide, o.wide) &&
+		slices.Equal(n.internal, o.internal)
 }
 
 // older orders claims: the older Node has what several claim.

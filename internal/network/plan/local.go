@@ -43,6 +43,14 @@ func newOwn(n *node, h *route.Host) *own {
 	if len(n.ranges) == 0 {
 		o.verdicts = append(o.verdicts, Verdict{Reason: NoRange})
 	}
+	for _, r := range n.wide {
+		o.verdicts = append(o.verdicts, Verdict{Reason: RangeTooWide, Range: r})
+	}
+	for _, r := range n.ranges {
+		if i := slices.IndexFunc(n.internal, r.Contains); i >= 0 { // a Pod would get it
+			o.verdicts = append(o.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: n.internal[i]})
+		}
+	}
 	if len(n.addrs) == 0 {
 		o.verdicts = append(o.verdicts, Verdict{Reason: NoAddress})
 	}

@@ -31,12 +31,19 @@ func (c *Compiler) compilePeer(n *node) *peer {
 	case len(n.addrs) == 0:
 		p.verdicts = append(p.verdicts, Verdict{Reason: NoAddress})
 	}
+	for _, r := range n.wide {
+		p.verdicts = append(p.verdicts, Verdict{Reason: RangeTooWide, Range: r})
+	}
 	t := c.tunnelTo(n, addrs)
 	p.needs6 = t.device != "" && !t.to.Is4()
 	p.keyless = c.encrypts() && len(n.ranges) > 0 && c.isKeyless(n)
 	for _, r := range n.ranges {
 		if holder := c.claims.holderOfRange(n, r); holder != nil {
 			p.verdicts = append(p.verdicts, Verdict{Reason: RangeTaken, Range: r, Other: holder.name})
+			continue
+		}
+		if addr := c.hostAddrIn(r); addr.IsValid() {
+			p.verdicts = append(p.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: addr})
 			continue
 		}
 		if t.required {
@@ -50,6 +57,18 @@ func (c *Compiler) compilePeer(n *node) *peer {
 		p.setEncrypted(n, addrs, netip.AddrPortFrom(t.to, c.cfg.WireGuardPort))
 	}
 	return p
+}
+
+// hostAddrIn returns an address of the host in a range; the zero Addr if there is none.
+func (c *Compiler) hostAddrIn(r netip.Prefix) netip.Addr {
+	for _, i := range c.host.Interfaces {
+		for _, p := range i.Addresses {
+			if r.Contains(p.Addr()) {
+				return p.Addr()
+			}
+		}
+	}
+	return netip.Addr{}
 }
 
 // addrsOf returns the addresses of n that no older Node has.

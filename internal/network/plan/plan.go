@@ -82,6 +82,10 @@ const (
 	NoRange Reason = "no-pod-cidr"
 	// NoAddress: the Node has no usable InternalIP.
 	NoAddress Reason = "no-internal-ip"
+	// RangeTooWide: a range is wider than any node's, and would take what is not of the cluster.
+	RangeTooWide Reason = "pod-cidr-too-wide"
+	// RangeOfHost: a range has an address of the own host, which a route to it would cut off.
+	RangeOfHost Reason = "pod-cidr-of-host"
 	// RangeTaken: a range overlaps one of an older Node, which has it.
 	RangeTaken Reason = "pod-cidr-taken"
 	// AddressTaken: an older Node has the same InternalIP.
@@ -101,9 +105,9 @@ const (
 // Verdict says what of a Node has no effect, and why.
 type Verdict struct {
 	Reason Reason
-	// Range is the range that is concerned, for RangeTaken, NoCommonFamily, MACTaken, NoKey, KeyTaken and OffLink.
+	// Range is the range that is concerned, for all reasons but NotLocal and AddressTaken.
 	Range netip.Prefix
-	// Addr is the address that is concerned, for NotLocal and AddressTaken.
+	// Addr is the address that is concerned, for NotLocal, RangeOfHost and AddressTaken.
 	Addr netip.Addr
 	// Other is the Node that has what is claimed.
 	Other string
@@ -120,6 +124,10 @@ func (v Verdict) String() string {
 		return "no podCIDR"
 	case NoAddress:
 		return "no usable InternalIP"
+	case RangeTooWide:
+		return fmt.Sprintf("podCIDR %s is no range of a node: it has less than %d bits", v.Range, minBits)
+	case RangeOfHost:
+		return fmt.Sprintf("podCIDR %s has %s, an address of the host", v.Range, v.Addr)
 	case RangeTaken:
 		return fmt.Sprintf("podCIDR %s overlaps one of Node %s, which has it", v.Range, v.Other)
 	case AddressTaken:

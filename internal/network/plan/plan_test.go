@@ -108,6 +108,16 @@ MAC dst 198.51.100.2 dev portolan-vxlan
 		"no address": {
 			nil, node2("127.0.0.1", "169.254.1.1", "fe80::1"), "verdict no usable InternalIP\n",
 		},
+		"a range in which the host is": {
+			func(_ *Config, n *cluster.Node) { n.PodCIDRs[0] = prefixList("192.0.2.0/24")[0] }, near,
+			"fd02::/64 via 2001:db8::2 dev eth0 src 2001:db8::1\n" +
+				"verdict podCIDR 192.0.2.0/24 has 192.0.2.1, an address of the host\n",
+		},
+		"a range that takes everything": {
+			func(_ *Config, n *cluster.Node) { n.PodCIDRs[0], n.Created = prefixList("0.0.0.0/0")[0], -1 }, near,
+			"fd02::/64 via 2001:db8::2 dev eth0 src 2001:db8::1\n" +
+				"verdict podCIDR 0.0.0.0/0 is no range of a node: it has less than 8 bits\n",
+		},
 		"the range of an older Node": {
 			func(_ *Config, n *cluster.Node) { n.PodCIDRs[0], n.Created = prefixList("10.244.0.0/16")[0], 9 }, near,
 			"fd02::/64 via 2001:db8::2 dev eth0 src 2001:db8::1\n" +
@@ -256,6 +266,28 @@ func TestUnreachable(t *testing.T) {
 		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
 		if got := compiled(t, c, theHost, own, &other).Routes.Local.Unreachable; !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", claim, got, test.want)
+		}
+	}
+}
+
+// TestOwnRange: the own Node's range is refused if a Pod could get the node's address of it.
+func TestOwnRange(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"192.0.2.0/25":   "podCIDR 192.0.2.0/25 has 192.0.2.1, an address of the host",
+		"192.0.2.128/25": "",
+		"0.0.0.0/7":      "podCIDR 0.0.0.0/7 is no range of a node: it has less than 8 bits",
+	} {
+		own := node1()
+		own.PodCIDRs[0] = netip.MustParsePrefix(text)
+		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
+		compiled(t, c, theHost, own)
+		got := ""
+		for _, v := range c.Verdicts("node-1") {
+			got += v.String()
+		}
+		if got != want {
+			t.Errorf("Verdicts of a Node with %s: %q, want %q", text, got, want)
 		}
 	}
 }

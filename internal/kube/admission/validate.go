@@ -264,7 +264,12 @@ func podSubject(namespace string, p *corev1.Pod) dnsconfig.Subject {
 		name = generated(p.GenerateName)
 	}
 	return dnsconfig.SubjectOfPod(
-		&cluster.Pod{Key: cluster.Key{Namespace: namespace, Name: name}, Labels: p.Labels, Spec: object.PodSpec(&p.ObjectMeta, &p.Spec)})
+		&cluster.Pod{
+			Key:    cluster.Key{Namespace: namespace, Name: name},
+			Labels: p.Labels,
+			Spec:   object.PodSpec(&p.ObjectMeta, &p.Spec),
+		},
+	)
 }
 
 // generated returns a name of the form that the API server generates from generateName

@@ -78,7 +78,7 @@ func removeProxy(c *config.Config) ([]string, error) {
 	}
 	removed, err := nft.Remove(compiled.Proxy.Table.Name)
 	if errors.Is(err, nft.ErrOwned) {
-		err = fmt.Errorf("%w; stop portolan proxy first", err)
+		err = fmt.Errorf("%w; stop portolan proxy or portolan node first", err)
 	}
 	return removed, err
 }

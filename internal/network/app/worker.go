@@ -168,11 +168,16 @@ func (w *worker) countKeys() (peers, keyless int) { return w.tunnels.Peers(), in
 func (w *worker) known() (known bool) {
 	w.cfg.Store.View(func(v *cluster.View) {
 		known = v.Loaded(plan.Kinds()...)
-		absent := known && v.Node(w.cfg.Node) == nil
+		node := v.Node(w.cfg.Node)
+		absent := known && node == nil
 		known = known && !absent
-		if absent != w.absent.Swap(absent) && absent {
+		switch {
+		case absent == w.absent.Swap(absent):
+		case absent:
 			w.cfg.Log.Warn("the cluster has no Node of this name: routes stay as they are, and no Pod can start; "+
 				"proxy.nodeName names another", "node", w.cfg.Node)
+		case known:
+			w.cfg.Log.Info("the cluster has the Node", "node", w.cfg.Node, "ranges", node.PodCIDRs)
 		}
 	})
 	return known

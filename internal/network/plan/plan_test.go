@@ -282,11 +282,11 @@ func TestOwnRange(t *testing.T) {
 		own.PodCIDRs[0] = netip.MustParsePrefix(text)
 		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
 		compiled(t, c, theHost, own)
-		got := ""
+		var said []string
 		for _, v := range c.Verdicts("node-1") {
-			got += v.String()
+			said = append(said, v.String())
 		}
-		if got != want {
+		if got := strings.Join(said, "; "); got != want {
 			t.Errorf("Verdicts of a Node with %s: %q, want %q", text, got, want)
 		}
 	}

@@ -118,15 +118,15 @@ func (x *explainer) policy(c *connection.Explanation, found []explain.Diagnosis,
 		s.State, s.Says = Broken, "policies deny it"
 	case verdict == connection.Some:
 		s.State, s.Says = Broken, "policies deny some of the endpoints, and connections to those are dropped"
-		if len(s.Diagnoses) == 0 {
-			s.Diagnoses = c.Denials()
-		}
 	case len(found) > 0:
 		s.State, s.Says = NotKnown, "it depends on the address of the client"
 	case service != OK && !c.Connects():
 		s.State, s.Says = NotKnown, "there is no endpoint to judge"
 	default:
 		s.Says = "no policy judges it"
+	}
+	if s.State == Broken && len(s.Diagnoses) == 0 {
+		s.Diagnoses = c.Denials()
 	}
 	if note != "" {
 		s.Says += "; " + note

@@ -200,7 +200,12 @@ func (x *explainer) failure(s *Step) string {
 	switch s.Layer {
 	case Name:
 		return x.e.Name.Outcome
-	case Service, Policy:
+	case Policy:
+		if x.e.Connection.Connects() { // to some endpoints, or at some addresses
+			return connection.Some
+		}
+		return x.e.Connection.Outcome
+	case Service:
 		return x.e.Connection.Outcome
 	case Backend:
 		if x.e.Request.Served() {

@@ -43,9 +43,11 @@ type Config struct {
 const (
 	// maxConnections is how many requests are in progress. Further ones wait in the kernel's queue.
 	maxConnections = 512
-	// shortRequest is how many octets of a request are read in any case: it is longer than almost all. Only one that is
-	// longer is read and handled at a time.
+	// shortRequest is how many octets of a request are read in any case: it is longer than almost all.
 	shortRequest = 16 << 10
+	// maxLong is how many requests that are longer are in progress: parsed, each takes up to some 12 MiB. One that waits,
+	// as Add does for policies, leaves room for others.
+	maxLong = 8
 	// requestTime is how long a request takes to arrive.
 	requestTime = 5 * time.Second
 	// handleTime is how long the Handler may take, less than the plugin waits.
@@ -61,7 +63,7 @@ type Server struct {
 	cfg      Config
 	listener *net.UnixListener
 	slots    chan struct{}
-	long     chan struct{} // has room for one request that is not short
+	long     chan struct{} // has room for the requests that are not short
 	parsing  sync.Mutex    // of one request at a time, see attach.Parse
 }
 
@@ -77,7 +79,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("listen on %s (socket of the CNI plugin): %w", cfg.Path, err)
 	}
 	return &Server{
-		cfg: cfg, listener: l, slots: make(chan struct{}, maxConnections), long: make(chan struct{}, 1),
+		cfg: cfg, listener: l, slots: make(chan struct{}, maxConnections), long: make(chan struct{}, maxLong),
 	}, nil
 }
 
@@ -175,8 +177,8 @@ func (s *Server) read(ctx context.Context, conn *net.UnixConn, from *gate) (atta
 	return attach.Parse(text)
 }
 
-// errLong is the error of a request that is not short while another one is.
-var errLong = errors.New("the agent is busy with another long request")
+// errLong is the error of a request that is not short while enough others are.
+var errLong = &attach.RefusedError{Code: attach.CodeTryAgain, Text: "the agent is busy with other long requests"}
 
 // serve answers the one request of a connection. If the plugin goes meanwhile, the request is canceled.
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
@@ -208,7 +210,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	_ = attach.WriteReply(conn, result, err)
 }
 
-// gate reads from a connection. From some octets on it waits until no other one has read more.
+// gate reads from a connection. From some octets on it waits until few enough others have read more.
 type gate struct {
 	conn  io.Reader
 	short int // octets that are left to be read in any case

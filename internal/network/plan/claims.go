@@ -15,7 +15,7 @@ type node struct {
 	name   string
 	age    cluster.Age
 	ranges []netip.Prefix
-	// wide are podCIDRs that are ignored, with less than minBits.
+	// wide are podCIDRs that are ignored, those with less bits than minBits.
 	wide []netip.Prefix
 	// addrs are the first usable InternalIPs of each family.
 	addrs []netip.Addr
@@ -25,9 +25,15 @@ type node struct {
 	key      wireguard.Key
 }
 
-// minBits is the shortest prefix of a range of a node: 10.0.0.0/8 is the widest of those that are for private networks
-// (RFC 1918).
-const minBits = 8
+// minBits returns the length of the shortest prefix that a range of a node may have. That of IPv4 is 8: 10.0.0.0/8 is
+// the widest of those that are for private networks (RFC 1918). That of IPv6 is 32: a site has a /48 (RFC 4193, section
+// 3.1; RFC 6177), and only networks of many sites have more.
+func minBits(of netip.Prefix) int {
+	if of.Addr().Is4() {
+		return 8
+	}
+	return 32
+}
 
 // newNode returns what matters of a Node; nil if there is none.
 func (c *Compiler) newNode(of *cluster.Node) *node {
@@ -37,7 +43,7 @@ func (c *Compiler) newNode(of *cluster.Node) *node {
 	n := &node{name: of.Name, age: cluster.Age{Created: of.Created}, mac: c.cfg.mac(of.Name), key: of.WireGuardKey}
 	for _, p := range of.PodCIDRs {
 		switch p = p.Masked(); {
-		case p.Bits() < minBits:
+		case p.Bits() < minBits(p):
 			n.wide = append(n.wide, p)
 		case !slices.Contains(n.ranges, p):
 			n.ranges = append(n.ranges, p)

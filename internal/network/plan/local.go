@@ -47,14 +47,25 @@ func newOwn(n *node, h *route.Host) *own {
 		o.verdicts = append(o.verdicts, Verdict{Reason: RangeTooWide, Range: r})
 	}
 	for _, r := range n.ranges {
-		if i := slices.IndexFunc(n.internal, r.Contains); i >= 0 { // a Pod would get it
-			o.verdicts = append(o.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: n.internal[i]})
+		if addr := o.addrIn(r, h); addr.IsValid() {
+			o.verdicts = append(o.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: addr})
 		}
 	}
 	if len(n.addrs) == 0 {
 		o.verdicts = append(o.verdicts, Verdict{Reason: NoAddress})
 	}
 	return o
+}
+
+// addrIn returns an address of a range that no Pod may get: of the host, or of its Node; the zero Addr if there is none.
+func (o *own) addrIn(r netip.Prefix, h *route.Host) netip.Addr {
+	if addr := hostAddrIn(r, h); addr.IsValid() {
+		return addr
+	}
+	if i := slices.IndexFunc(o.internal, r.Contains); i >= 0 {
+		return o.internal[i]
+	}
+	return netip.Addr{}
 }
 
 // localAddr returns the address of a family that the host has; the zero Addr if there is none.
@@ -108,7 +119,7 @@ func (c *Compiler) compileLocal() (l route.Local) {
 	}
 	l.Asymmetric = c.tunneled[0] > 0
 	l.Unreachable = slices.DeleteFunc(slices.Clone(l.Pods), func(p netip.Prefix) bool {
-		return c.claims.holderOfRange(c.own.node, p) != nil || c.isOnLink(p)
+		return c.claims.holderOfRange(c.own.node, p) != nil || c.own.addrIn(p, &c.host).IsValid() || c.isOnLink(p)
 	})
 	return l
 }

@@ -42,7 +42,7 @@ func (c *Compiler) compilePeer(n *node) *peer {
 			p.verdicts = append(p.verdicts, Verdict{Reason: RangeTaken, Range: r, Other: holder.name})
 			continue
 		}
-		if addr := c.hostAddrIn(r); addr.IsValid() {
+		if addr := hostAddrIn(r, &c.host); addr.IsValid() {
 			p.verdicts = append(p.verdicts, Verdict{Reason: RangeOfHost, Range: r, Addr: addr})
 			continue
 		}
@@ -59,9 +59,9 @@ func (c *Compiler) compilePeer(n *node) *peer {
 	return p
 }
 
-// hostAddrIn returns an address of the host in a range; the zero Addr if there is none.
-func (c *Compiler) hostAddrIn(r netip.Prefix) netip.Addr {
-	for _, i := range c.host.Interfaces {
+// hostAddrIn returns an address of a host in a range; the zero Addr if there is none.
+func hostAddrIn(r netip.Prefix, h *route.Host) netip.Addr {
+	for _, i := range h.Interfaces {
 		for _, p := range i.Addresses {
 			if r.Contains(p.Addr()) {
 				return p.Addr()

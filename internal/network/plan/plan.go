@@ -84,7 +84,7 @@ const (
 	NoAddress Reason = "no-internal-ip"
 	// RangeTooWide: a range is wider than any node's, and would take what is not of the cluster.
 	RangeTooWide Reason = "pod-cidr-too-wide"
-	// RangeOfHost: a range has an address of the own host, which a route to it would cut off.
+	// RangeOfHost: a range has an address of the own host, which a route to it would cut off, and a Pod could get.
 	RangeOfHost Reason = "pod-cidr-of-host"
 	// RangeTaken: a range overlaps one of an older Node, which has it.
 	RangeTaken Reason = "pod-cidr-taken"
@@ -105,7 +105,8 @@ const (
 // Verdict says what of a Node has no effect, and why.
 type Verdict struct {
 	Reason Reason
-	// Range is the range that is concerned, for all reasons but NotLocal and AddressTaken.
+	// Range is the range that is concerned; the zero Prefix for those that concern all of the Node: OwnMissing, NotLocal,
+	// NoRange, NoAddress and AddressTaken.
 	Range netip.Prefix
 	// Addr is the address that is concerned, for NotLocal, RangeOfHost and AddressTaken.
 	Addr netip.Addr
@@ -125,7 +126,7 @@ func (v Verdict) String() string {
 	case NoAddress:
 		return "no usable InternalIP"
 	case RangeTooWide:
-		return fmt.Sprintf("podCIDR %s is no range of a node: it has less than %d bits", v.Range, minBits)
+		return fmt.Sprintf("podCIDR %s is no range of a node: it has less than %d bits", v.Range, minBits(v.Range))
 	case RangeOfHost:
 		return fmt.Sprintf("podCIDR %s has %s, an address of the host", v.Range, v.Addr)
 	case RangeTaken:

@@ -20,6 +20,12 @@ var theHost = route.Host{Interfaces: []route.Interface{
 	{Name: "eth0", Index: 2, MTU: 1500, Up: true, Addresses: prefixList("192.0.2.1/24", "2001:db8::1/64")},
 }}
 
+// bridged is theHost with a bridge of another network.
+func bridged() route.Host {
+	docker := route.Interface{Name: "docker0", Index: 3, MTU: 1500, Addresses: prefixList("172.17.0.1/16")}
+	return route.Host{Interfaces: append(slices.Clone(theHost.Interfaces), docker)}
+}
+
 // TestPeers: how the Pods of other Nodes are reached.
 func TestPeers(t *testing.T) {
 	t.Parallel()
@@ -257,31 +263,40 @@ func TestUnreachable(t *testing.T) {
 		"not what other hosts of a link may have": {
 			func(own *cluster.Node) { own.PodCIDRs = prefixList("192.0.2.128/25", "2001:db8::/64", "fd01::/64") }, prefixList("fd01::/64"),
 		},
-		"but what a link has a part of": {
-			func(own *cluster.Node) { own.PodCIDRs = prefixList("192.0.0.0/16") }, prefixList("192.0.0.0/16"),
+		"not what has a whole link of the host, which the route would cut off": {
+			func(own *cluster.Node) { own.PodCIDRs = prefixList("192.0.0.0/8", "fd01::/64") }, prefixList("fd01::/64"),
+		},
+		"not what has any address of the host": {
+			func(own *cluster.Node) { own.PodCIDRs = prefixList("172.17.0.0/24", "fd01::/64") }, prefixList("fd01::/64"),
 		},
 	} {
 		own, other := node1(), node2("192.0.2.2")
 		test.change(own)
 		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
-		if got := compiled(t, c, theHost, own, &other).Routes.Local.Unreachable; !slices.Equal(got, test.want) {
+		if got := compiled(t, c, bridged(), own, &other).Routes.Local.Unreachable; !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", claim, got, test.want)
 		}
 	}
 }
 
-// TestOwnRange: the own Node's range is refused if a Pod could get the node's address of it.
+// TestOwnRange: the own Node's range is refused if a Pod could get an address of the node, or if it is too wide.
 func TestOwnRange(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"192.0.2.0/25":   "podCIDR 192.0.2.0/25 has 192.0.2.1, an address of the host",
-		"192.0.2.128/25": "",
-		"0.0.0.0/7":      "podCIDR 0.0.0.0/7 is no range of a node: it has less than 8 bits",
+		"192.0.2.0/25":    "podCIDR 192.0.2.0/25 has 192.0.2.1, an address of the host",
+		"192.0.2.128/25":  "",
+		"198.51.100.0/24": "podCIDR 198.51.100.0/24 has 198.51.100.7, an address of the host",
+		"172.17.0.0/24":   "podCIDR 172.17.0.0/24 has 172.17.0.1, an address of the host",
+		"0.0.0.0/7":       "podCIDR 0.0.0.0/7 is no range of a node: it has less than 8 bits",
+		"11.0.0.0/8":      "",
+		"fd00::/31":       "podCIDR fd00::/31 is no range of a node: it has less than 32 bits",
+		"fd00::/32":       "",
 	} {
 		own := node1()
 		own.PodCIDRs[0] = netip.MustParsePrefix(text)
+		own.InternalIPs = append(own.InternalIPs, netip.MustParseAddr("198.51.100.7")) // outside of the host, as by NAT
 		c := NewCompiler(Config{Node: "node-1", Encapsulation: CrossSubnet})
-		compiled(t, c, theHost, own)
+		compiled(t, c, bridged(), own)
 		var said []string
 		for _, v := range c.Verdicts("node-1") {
 			said = append(said, v.String())

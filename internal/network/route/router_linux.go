@@ -100,7 +100,7 @@ func (r *Router) apply(t touched) error {
 		d.forwards(was, r.want.forwards[k])
 	}
 	for to, was := range t.unreachable {
-		d.unreachable(to, was, r.want.unreachable[to])
+		d.unreachable(to, was, r.want.isUnreachable(to))
 	}
 	return r.execute(d)
 }

@@ -4,13 +4,20 @@
 //	table ip portolan-handover-… {
 //		map former { type ipv4_addr : ipv4_addr; }
 //		chain prerouting {  # between connection tracking and NAT
-//			tcp flags & syn == 0 ct state new,invalid dup to ip daddr map @former drop
+//			ct state new tcp flags & syn == 0 dup to ip daddr map @former drop
+//			ct state invalid tcp flags & (fin | rst) != 0 dup to ip daddr map @former drop
 //		}
 //	}
 //
-// A segment without SYN of a connection that the node does not track is of one that began elsewhere (nf_conntrack
-// takes it for new: Linux, Documentation/networking/nf_conntrack-sysctl.rst, nf_conntrack_tcp_loose). The former node
-// answers the client directly. Where it does not know the connection either, the endpoint that it chooses resets it.
+// A segment without SYN of a connection that the node does not track is of one that began elsewhere. Connection
+// tracking takes it for new (Linux, Documentation/networking/nf_conntrack-sysctl.rst, nf_conntrack_tcp_loose, which is
+// 1 by default), or, with FIN or RST, for invalid (net/netfilter/nf_conntrack_proto_tcp.c, tcp_conntracks). Other
+// invalid segments are left alone: connections that the node tracks have them too, when a segment is outside of the
+// window, and the former node would take such a segment for the begin of a connection and have it reset. For the same
+// reason no connections go on where nf_conntrack_tcp_loose is 0.
+//
+// The former node answers the client directly. Where it does not know the connection either, the endpoint that it
+// chooses resets it.
 //
 // The table is that of its socket (NFT_TABLE_F_OWNER, Linux 5.12), and ends with it: of an agent that was killed,
 // nothing stays. It is there only while a node has addresses of which another one has connections.

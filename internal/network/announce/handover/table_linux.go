@@ -135,43 +135,59 @@ func (b *batch) create(table string, f *family) error {
 		nfnetlink.CloseNested(buf, hook)
 		return nfnetlink.AppendString(buf, unix.NFTA_CHAIN_TYPE, "filter")
 	})
-	var rule [][]byte
-	for _, e := range f.rule() {
+	for _, r := range f.rules() {
+		if err := b.rule(table, f, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rule adds the addition of a rule to the chain.
+func (b *batch) rule(table string, f *family, rule []expr.Any) error {
+	var list [][]byte
+	for _, e := range rule {
 		data, err := expr.Marshal(f.nfproto, e)
 		if err != nil {
 			return fmt.Errorf("nftables table %s: %w", table, err)
 		}
-		rule = append(rule, data)
+		list = append(list, data)
 	}
 	b.message(table, f, unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(buf []byte) []byte {
 		buf = nfnetlink.AppendString(buf, unix.NFTA_RULE_CHAIN, chainName)
-		buf, list := nfnetlink.OpenNested(buf, unix.NFTA_RULE_EXPRESSIONS)
-		for _, e := range rule {
-			buf = nfnetlink.AppendAttribute(buf, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, string(e))
+		buf, nest := nfnetlink.OpenNested(buf, unix.NFTA_RULE_EXPRESSIONS)
+		for _, data := range list {
+			buf = nfnetlink.AppendAttribute(buf, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, string(data))
 		}
-		nfnetlink.CloseNested(buf, list)
+		nfnetlink.CloseNested(buf, nest)
 		return buf
 	})
 	return nil
 }
 
-// rule sends segments of connections that began at a former node there. Almost all packets are of connections that are
-// known, so that this is first.
-func (f *family) rule() []expr.Any {
-	const (
-		untracked      = expr.CtStateBitINVALID | expr.CtStateBitNEW
-		flagsAt, isSYN = 13, 0x02 // RFC 9293, section 3.1
-	)
+// rules send segments of connections that began at a former node there.
+func (f *family) rules() [][]expr.Any {
+	const fin, syn, rst = 0x01, 0x02, 0x04 // RFC 9293, section 3.1
+	return [][]expr.Any{
+		f.rule(expr.CtStateBitNEW, syn, expr.CmpOpEq),
+		f.rule(expr.CtStateBitINVALID, fin|rst, expr.CmpOpNeq),
+	}
+}
+
+// rule returns the rule for segments in a state some flags of which are 0 (CmpOpEq) or not (CmpOpNeq). Almost all
+// packets are of connections that are known, so that the state is first.
+func (f *family) rule(state uint32, flags byte, are expr.CmpOp) []expr.Any {
+	const flagsAt = 13 // RFC 9293, section 3.1
 	native := func(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: native(untracked), Xor: native(0)},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: native(state), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: native(0)},
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flagsAt, Len: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{isSYN}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0}},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{flags}, Xor: []byte{0}},
+		&expr.Cmp{Op: are, Register: 1, Data: []byte{0}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.size},
 		&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: mapName},
 		&expr.Dup{RegAddr: 1},

@@ -90,12 +90,26 @@ func (n *Network) Bind(context.Context) (serving []any, err error) {
 	if n.worker.router, err = route.New(route.Config{Log: n.cfg.Log}); err != nil {
 		return nil, programmer.WithCure(err)
 	}
-	table := nft.Config{Name: n.settings.Table, KeepSource: !n.settings.Masquerade}
-	if n.settings.Encapsulation != plan.Never {
-		table.TunnelPort = n.settings.Port
-	}
-	n.worker.table = nft.New(table)
+	n.worker.table = nft.New(tableConfig(n.cfg.Node, &n.settings))
 	return []any{"node", n.cfg.Node, "socket", n.settings.CNI.Socket}, nil
+}
+
+// planConfig and tableConfig return what settings are for a Node. Packets to the port of tunnels are only checked where
+// there may be some: elsewhere the port may be another program's.
+func planConfig(node string, s *settings.Compiled) plan.Config {
+	return plan.Config{
+		Node: node, Encapsulation: s.Encapsulation, VNI: s.VNI, Port: s.Port, MTU: s.MTU,
+		NodesOutside: s.NodesOutside, NonMasquerade: s.NonMasquerade,
+		Encryption: s.Encryption, Keyless: s.Keyless, WireGuardPort: s.WireGuardPort,
+	}
+}
+
+func tableConfig(node string, s *settings.Compiled) nft.Config {
+	table := nft.Config{Name: s.Table, KeepSource: !s.Masquerade}
+	if routes := planConfig(node, s); routes.HasVXLAN() {
+		table.TunnelPort = routes.Port
+	}
+	return table
 }
 
 // Close closes the sockets. What is in the kernel stays.

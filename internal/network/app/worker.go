@@ -84,12 +84,8 @@ const longestRepair = 10 * time.Second
 
 func newWorker(cfg *Config, s *settings.Compiled) *worker {
 	w := &worker{
-		cfg: cfg,
-		compiler: plan.NewCompiler(plan.Config{
-			Node: cfg.Node, Encapsulation: s.Encapsulation, VNI: s.VNI, Port: s.Port, MTU: s.MTU,
-			NodesOutside: s.NodesOutside, NonMasquerade: s.NonMasquerade,
-			Encryption: s.Encryption, Keyless: s.Keyless, WireGuardPort: s.WireGuardPort,
-		}),
+		cfg:      cfg,
+		compiler: plan.NewCompiler(planConfig(cfg.Node, s)),
 		programmer: programmer.New(programmer.Config{
 			Part:          "network",
 			Table:         s.Table,

@@ -32,9 +32,9 @@ const (
 // encrypts reports whether anything is encrypted.
 func (c *Compiler) encrypts() bool { return c.cfg.Encryption == WireGuard }
 
-// hasVXLAN reports whether there may be tunnels of VXLAN.
-func (c *Compiler) hasVXLAN() bool {
-	return c.cfg.Encapsulation != Never && (!c.encrypts() || c.cfg.Keyless == Unencrypted)
+// HasVXLAN reports whether there may be tunnels of VXLAN: the node has their device then, and its port.
+func (c *Config) HasVXLAN() bool {
+	return c.Encapsulation != Never && (c.Encryption != WireGuard || c.Keyless == Unencrypted)
 }
 
 // nodesOutside reports whether Pods reach the addresses of nodes outside of tunnels. What is encrypted never does.

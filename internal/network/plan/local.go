@@ -57,7 +57,7 @@ func newOwn(n *node, h *route.Host) *own {
 	return o
 }
 
-// addrIn returns an address of a range that no Pod may get: of the host, or of its Node; the zero Addr if there is none.
+// addrIn returns an address of a range that no Pod may get, of the host or of its Node; the zero Addr if there is none.
 func (o *own) addrIn(r netip.Prefix, h *route.Host) netip.Addr {
 	if addr := hostAddrIn(r, h); addr.IsValid() {
 		return addr
@@ -91,7 +91,7 @@ func (c *Compiler) compileLocal() (l route.Local) {
 		}
 	}
 	l.MTU = c.mtu(uplink, c.own.localAddr(true).IsValid())
-	if c.hasVXLAN() {
+	if c.cfg.HasVXLAN() {
 		for _, d := range []struct {
 			name  string
 			is4   bool

@@ -47,8 +47,7 @@ func TestAPIAway(t *testing.T) {
 			t.Errorf("the API server %s: %d of %d Pods do not end: %v", what, len(errs), count, errs[0])
 		}
 		n.wantState(before)
-		api.Misbehave(apitest.Fault{})
-		n.awaitLog("kubernetes api responds again")
+		n.awaitLog("kubernetes api responds again", func() { api.Misbehave(apitest.Fault{}) })
 	}
 	n.lose(api, away)
 	unknown := pod{name: "unknown", ns: pods[0].ns, hostPort: pods[0].hostPort}
@@ -89,8 +88,7 @@ func TestStartWithoutAPI(t *testing.T) {
 	must(t, err)
 	n.lose(api, away)
 	agent.Stop(0)
-	n.start()
-	n.awaitLog("kubernetes api can't be read")
+	n.awaitLog("kubernetes api can't be read", func() { n.start() })
 	must(t, n.serves(old, addrs))
 	if _, err := n.add(list, fresh); err == nil {
 		t.Error("a Pod starts although the cluster is not known")
@@ -163,10 +161,11 @@ func (n *node) lose(api *apitest.Server, f apitest.Fault) {
 	})
 }
 
-// awaitLog waits until the agent's log has a text once more.
-func (n *node) awaitLog(text string) {
+// awaitLog calls cause, and waits until the agent's log has a text once more than before.
+func (n *node) awaitLog(text string, cause func()) {
 	n.Helper()
 	before := n.logged(text)
+	cause()
 	await.NoError(n, func() error {
 		if n.logged(text) == before {
 			return fmt.Errorf("the agent's log has no other line with %q", text)

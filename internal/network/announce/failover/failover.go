@@ -109,8 +109,8 @@ type address struct {
 	// owned: this node answers for the address.
 	owned bool
 	since uint64 // the tick at which it was last announced anew
-	// holder is the other node that last said that it announces the address, or announced it; 0 if there is none, or it
-	// died.
+	// holder is the other node that last said that it announces the address, or announced it, and was not denied it; 0 if
+	// there is none, or it died.
 	holder plan.ID
 	// claimer is the other node that last said that it announces the address, at a tick. It may be before this one in a
 	// plan that this node learns of later.

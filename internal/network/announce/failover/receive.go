@@ -123,20 +123,25 @@ func (m *Machine) claimed(from plan.ID, a netip.Addr) {
 	if x == nil {
 		return
 	}
-	x.holder, x.heard = from, true
+	x.heard = true
 	x.claimer, x.claimedAt = from, m.tick
 	if s := x.above[from]; s != nil {
+		x.holder = from
 		*s = stance{active: true}
 		p := m.peers[from]
 		p.unanswered = min(p.unanswered, Misses-2)
 		m.settle(x)
 		return
 	}
+	denied := x.owned && x.releasing == 0 && !slices.Contains(x.ranked, from)
+	if !denied || x.holder == 0 {
+		x.holder = from
+	}
 	switch {
 	case !x.owned:
 	case x.releasing > 0:
 		m.disown(x)
-	case slices.Contains(x.ranked, from): // it is behind this node, and hosts may have its MAC
+	case !denied: // it is behind this node, and hosts may have its MAC
 		m.announceAgain(x)
 	default:
 		m.announceAgain(x)
@@ -147,14 +152,19 @@ func (m *Machine) claimed(from plan.ID, a netip.Addr) {
 }
 
 // released records that a node does not announce an address, or would like to stop, and which node it leaves it to; 0
-// is the next one, since it is no candidate itself.
+// is the next one, since it is no candidate itself. The connections of the address are at the last holder: that does
+// not become a node which did not announce it here, or was denied it.
 func (m *Machine) released(from plan.ID, a netip.Addr, to plan.ID) {
 	x := m.addrs[a]
 	if x == nil {
 		return
 	}
-	if x.holder, x.heard = from, true; x.owned {
-		m.out.Handed = append(m.out.Handed, Handed{a, from})
+	x.heard = true
+	if x.holder == 0 || x.holder == from || !x.owned && slices.Contains(x.ranked, from) {
+		x.holder = from
+		if x.owned {
+			m.out.Handed = append(m.out.Handed, Handed{a, from})
+		}
 	}
 	if s := x.above[from]; s != nil && to == 0 {
 		*s = stance{declined: declines}

@@ -369,6 +369,34 @@ func TestHanded(t *testing.T) {
 	}
 }
 
+// TestForeignRelease: a node that did not announce an address, or was denied it, does not become the former node.
+func TestForeignRelease(t *testing.T) {
+	t.Parallel()
+	w := settled(t, 1)
+	w.plan(vip, []string{"b", "c", "a"})
+	w.run(1000)
+	b := w.named("b")
+	receive := func(from string, kind frame.Kind) {
+		w.do(b, b.machine.Receive(&frame.Message{
+			Kind: kind, From: uint64(plan.IDOf(from)), About: uint64(b.id), Addrs: []netip.Addr{vip},
+		}))
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		if got := b.former[vip]; got != plan.IDOf(want) {
+			t.Errorf("%s, the former node is %x, want %q", when, got, want)
+		}
+	}
+	receive("c", frame.Release)
+	expect("after a Release of one that did not announce the address", "a")
+	receive("x", frame.Active)
+	receive("x", frame.Release)
+	expect("after a Release of one that is no candidate", "a")
+	receive("c", frame.Active)
+	receive("c", frame.Release)
+	expect("after a Release of a candidate that announced it", "c")
+}
+
 // TestNotServing: a node that cannot serve an address hands it over, and takes it back when it can.
 func TestNotServing(t *testing.T) {
 	t.Parallel()

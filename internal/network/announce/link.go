@@ -50,18 +50,16 @@ type received struct {
 	conflict netip.Addr
 }
 
-// maxMACs is how many MACs of agents a link knows at most.
-const maxMACs = 8192
-
 // link is a link on which addresses are announced.
 type link struct {
 	iface
 	port    port
 	machine *failover.Machine
 	addrs   map[netip.Addr]struct{}
-	macs    map[plan.ID]frame.MAC // of other agents
-	// former are the nodes that announced addresses of this one before, and live.
+	macs    map[plan.ID]frame.MAC // of other agents, whose Nodes are there
+	// former are the nodes that announced addresses of this one before, and live. moved: they changed.
 	former map[netip.Addr]plan.ID
+	moved  bool
 	// unannounced are addresses to announce, see flush.
 	unannounced []netip.Addr
 }
@@ -71,6 +69,7 @@ func (l *link) do(out failover.Output, c *counters, cluster uint64) {
 	if len(out.Own) > 0 {
 		l.port.own(out.Own)
 	}
+	l.moved = l.moved || len(out.Handed)+len(out.Disown) > 0
 	for _, h := range out.Handed {
 		l.former[h.Addr] = h.Former
 	}

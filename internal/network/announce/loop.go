@@ -57,14 +57,12 @@ type loop struct {
 	// was last logged.
 	defended map[netip.Addr]time.Time
 	reported time.Time
-	// former is the former nodes that the kernel has, and names those of nodes by their IDs.
-	former      map[netip.Addr]netip.Addr
-	formerNodes formerNodes
-	names       map[plan.ID]string
-	backoff     retry.Backoff
-	again       <-chan time.Time // when links are opened again, nil if all are open
-	burst       <-chan time.Time // when more addresses are announced, nil if none are to be
-	stopping    bool
+	names    map[plan.ID]string // of the Nodes of the cluster, by their IDs
+	former   former
+	backoff  retry.Backoff
+	again    <-chan time.Time // when links are opened again, nil if all are open
+	burst    <-chan time.Time // when more addresses are announced, nil if none are to be
+	stopping bool
 }
 
 func newLoop(a *Announcer) *loop {
@@ -73,7 +71,7 @@ func newLoop(a *Announcer) *loop {
 		compiler: plan.NewCompiler(plan.Config{
 			Node: a.cfg.Node, NodeSelector: a.cfg.NodeSelector, Ours: a.cfg.Ours,
 		}),
-		links: make(map[int]*link), formerNodes: a.network.formerNodes(), names: make(map[plan.ID]string),
+		links: make(map[int]*link), former: former{kernel: a.network.formerNodes()}, names: make(map[plan.ID]string),
 		defended: make(map[netip.Addr]time.Time), received: make(chan received, maxReceived),
 	}
 }
@@ -91,7 +89,7 @@ func (l *loop) run(ctx context.Context) error {
 		watching.Go(func() { _ = l.speaker.Run(ctx) }) // its error is nil
 	}
 	watching.Go(func() { watched <- l.network.watch(running, changed) })
-	defer l.formerNodes.Close()
+	defer l.former.kernel.Close()
 	defer l.closeAll()
 	l.lookAtInterfaces()
 	tick := time.NewTicker(interval)
@@ -149,6 +147,7 @@ func (l *loop) tick() {
 		do = (*failover.Machine).Resume
 	}
 	l.ticked = now
+	l.former.stale = l.former.stale || l.former.failed
 	l.each(do)
 	for i := range l.claims {
 		l.defend(&l.claims[i])
@@ -192,6 +191,7 @@ func (l *loop) follow(changed cluster.Changes) {
 	l.cfg.Store.View(func(v *cluster.View) {
 		if v.Loaded(l.Needs()...) {
 			changes = l.compiler.Apply(v, changed)
+			l.followNodes(v, changed)
 			l.cluster = clusterNumber(v)
 			if n := v.Node(l.cfg.Node); n != nil {
 				l.node = n
@@ -201,6 +201,34 @@ func (l *loop) follow(changed cluster.Changes) {
 	l.apply(changes)
 	if len(changes.Put)+len(changes.Delete) > 0 || l.node != node {
 		l.tellRouters()
+	}
+}
+
+// followNodes notes which Nodes there are, and forgets the MACs of those that went.
+func (l *loop) followNodes(v *cluster.View, changed cluster.Changes) {
+	put := func(name string) { l.names[plan.IDOf(name)] = name }
+	if changed.Everything {
+		clear(l.names)
+		for n := range v.Nodes() {
+			put(n.Name)
+		}
+		l.former.stale = true
+	}
+	for of := range changed.Objects {
+		if of.Kind != cluster.KindNode {
+			continue
+		}
+		l.former.stale = true
+		if v.Node(of.Key.Name) != nil {
+			put(of.Key.Name)
+		} else {
+			delete(l.names, plan.IDOf(of.Key.Name))
+		}
+	}
+	if l.former.stale {
+		for _, k := range l.links {
+			maps.DeleteFunc(k.macs, func(id plan.ID, _ frame.MAC) bool { return l.names[id] == "" })
+		}
 	}
 }
 
@@ -347,6 +375,7 @@ func (l *loop) close(k *link) {
 	l.counters.owned.Add(-int64(k.machine.Owned()))
 	k.port.close()
 	delete(l.links, k.index)
+	l.former.stale = true
 }
 
 func (l *loop) closeAll() {
@@ -372,6 +401,7 @@ func (l *loop) lookAtInterfaces() {
 		return
 	}
 	l.ifaces = ifaces
+	l.former.stale = true // they may have other addresses on a link
 	for _, k := range l.links {
 		i := slices.IndexFunc(ifaces, func(i iface) bool { return i.index == k.index })
 		if i < 0 || ifaces[i].name != k.name || ifaces[i].mac != k.mac {
@@ -413,7 +443,7 @@ func (l *loop) receive(in *received) {
 	if in.message.Cluster != l.cluster {
 		return
 	}
-	if id := plan.ID(in.message.From); len(k.macs) < maxMACs || k.macs[id] != (frame.MAC{}) {
+	if id := plan.ID(in.message.From); l.names[id] != "" { // anybody can send one
 		k.macs[id] = in.from
 	}
 	k.do(k.machine.Receive(&in.message), &l.counters, l.cluster)
@@ -444,47 +474,4 @@ func (l *loop) defend(claim *received) {
 		l.defended[claim.conflict] = now
 		k.port.announce(claim.conflict)
 	}
-}
-
-// setFormer has the kernel know the former nodes.
-func (l *loop) setFormer() {
-	former := make(map[netip.Addr]netip.Addr)
-	for _, k := range l.links {
-		if len(k.former) > 0 {
-			l.cfg.Store.View(func(v *cluster.View) { l.addFormer(v, k, former) })
-		}
-	}
-	if maps.Equal(former, l.former) {
-		return
-	}
-	l.former = former
-	if err := l.formerNodes.Set(former); err != nil {
-		l.cfg.Log.Warn("connections that began at the nodes which had addresses before are lost", "err", err)
-	}
-}
-
-// addFormer adds the former nodes of a link that are ready: what is sent to others is lost, and it is better that the
-// client learns that its connection is.
-func (l *loop) addFormer(v *cluster.View, k *link, former map[netip.Addr]netip.Addr) {
-	for a, id := range k.former {
-		n := l.nodeOf(v, id)
-		if n == nil {
-			delete(k.former, a)
-			continue
-		}
-		i := slices.IndexFunc(n.Addresses, func(o netip.Addr) bool { return o.Is4() == a.Is4() && k.contains(o) })
-		if i >= 0 && n.Ready {
-			former[a] = n.Addresses[i]
-		}
-	}
-}
-
-// nodeOf returns the Node with an ID, or nil.
-func (l *loop) nodeOf(v *cluster.View, id plan.ID) *cluster.Node {
-	if _, known := l.names[id]; !known {
-		for n := range v.Nodes() {
-			l.names[plan.IDOf(n.Name)] = n.Name
-		}
-	}
-	return v.Node(l.names[id])
 }

@@ -3,6 +3,7 @@ package announce
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -32,6 +33,7 @@ type fakeHost struct {
 	changed chan<- struct{}
 	ports   map[string]*fakePort
 	former  map[netip.Addr]netip.Addr
+	fails   int // how many more times former cannot be set
 }
 
 type fakePort struct {
@@ -70,6 +72,11 @@ func (h *fakeHost) formerNodes() formerNodes { return h }
 func (h *fakeHost) Set(former map[netip.Addr]netip.Addr) error {
 	h.segment.mu.Lock()
 	defer h.segment.mu.Unlock()
+	if h.fails > 0 {
+		h.fails--
+		h.former = nil
+		return errors.New("no such file or directory")
+	}
 	h.former = former
 	return nil
 }
@@ -399,6 +406,64 @@ func TestFormerNode(t *testing.T) {
 		expect("when it is ready again, and leaves", addr)
 		second.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: first.cfg.Node}) })
 		expect("without the node", netip.Addr{})
+	})
+}
+
+// TestFormerNodeAgain: former nodes that the kernel does not take are tried again at each tick, with one line.
+func TestFormerNodeAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := pair(new(segment))
+		defer func() { _ = second.stop() }()
+		second.host.fails = 3
+		second.store.Update(func(tx *cluster.Tx) {
+			tx.Put(&cluster.Node{Name: first.cfg.Node, Ready: true, Addresses: []netip.Addr{theVIP.Next()}})
+			tx.Put(&cluster.Node{Name: second.cfg.Node, Ready: true, Addresses: []netip.Addr{theVIP.Prev()}})
+		})
+		time.Sleep(2 * time.Second)
+		if err := first.stop(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(4 * interval)
+		synctest.Wait()
+		second.host.segment.mu.Lock()
+		defer second.host.segment.mu.Unlock()
+		if got := second.host.former[theVIP]; got != theVIP.Next() {
+			t.Errorf("connections go on at %s, want %s", got, theVIP.Next())
+		}
+		if n := strings.Count(second.log.String(), "are lost; it is tried again"); n != 1 {
+			t.Errorf("%d lines about 3 failures, want 1", n)
+		}
+	})
+}
+
+// TestStrangers: hosts are agents only if they say that they are a Node of the cluster, and as long as it is there.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := pair(new(segment))
+		defer func() { _ = first.stop() }()
+		defer func() { _ = second.stop() }()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		p, peer := first.host.ports["lan"], second.host.ports["lan"].mac
+		expect := func(when string, from frame.MAC, want uint64) {
+			t.Helper()
+			p.received <- received{index: p.index, from: from, conflict: theVIP}
+			time.Sleep(2 * interval)
+			synctest.Wait()
+			if got := first.Stats().Conflicts; got != want {
+				t.Errorf("%s: %d conflicts, want %d", when, got, want)
+			}
+		}
+		expect("a Node", peer, 0)
+		stranger := frame.MAC{8}
+		p.received <- received{index: p.index, from: stranger, message: frame.Message{
+			Kind: frame.Reply, From: uint64(plan.IDOf("stranger")),
+		}}
+		expect("a stranger", stranger, 1)
+		first.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: second.cfg.Node}) })
+		expect("a Node that is gone", peer, 2)
 	})
 }
 

@@ -60,6 +60,7 @@ type worker struct {
 	table      kernelTable
 	tunnels    tunnels // nil without encryption
 	keys       *publisher
+	others     *problems
 	host       route.Host // that was compiled for last
 	pool       *ipam.Pool
 	boxes      *sandboxes
@@ -98,6 +99,7 @@ func newWorker(cfg *Config, s *settings.Compiled) *worker {
 			Log:           cfg.Log,
 		}),
 		keys:   newPublisher(cfg.Publish, cfg.Log),
+		others: newProblems(cfg.Log),
 		usable: make(chan struct{}),
 	}
 	if s.Encryption == plan.WireGuard {
@@ -136,6 +138,7 @@ func (w *worker) run(ctx context.Context) error {
 			scope, missed = programmer.Full, false
 		}
 		w.apply(ctx, scope, changes, hostChanged)
+		w.others.update(w.compiler.Problems())
 		w.watchKeys()
 	}
 }
@@ -262,6 +265,10 @@ func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err 
 			errs = append(errs, w.tunnels.Apply(&c.Tunnels))
 		}
 	}
+	if len(all) > 0 && w.hasNewVerdicts() { // a range may be usable, or no longer, though no route changed
+		changed = true
+		errs = append(errs, w.follow(new(plan.Changes)))
+	}
 	if hostChanged {
 		errs = append(errs, w.refresh())
 		if w.tunnels != nil { // their device may have been made anew
@@ -321,16 +328,30 @@ func (w *worker) adopt(local route.Local, ranges []netip.Prefix) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.local, w.ranges = local, ranges
-	w.verdicts = nil
+	w.verdicts = w.ownVerdicts()
 	usable := slices.Clone(ranges)
 	for _, v := range w.compiler.Verdicts(w.cfg.Node) {
 		// The other nodes have a route to the Node that has it, or none.
 		if v.Reason == plan.RangeTaken || v.Reason == plan.RangeOfHost {
 			usable = slices.DeleteFunc(usable, func(r netip.Prefix) bool { return r == v.Range })
 		}
-		w.verdicts = append(w.verdicts, fmt.Sprintf("Node %s: %s", w.cfg.Node, v))
 	}
 	return w.pool.SetRanges(usable)
+}
+
+// ownVerdicts returns what of the own Node has no effect.
+func (w *worker) ownVerdicts() (verdicts []string) {
+	for _, v := range w.compiler.Verdicts(w.cfg.Node) {
+		verdicts = append(verdicts, fmt.Sprintf("Node %s: %s", w.cfg.Node, v))
+	}
+	return verdicts
+}
+
+// hasNewVerdicts reports whether new Pods have not been adapted to what of the own Node has no effect.
+func (w *worker) hasNewVerdicts() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !slices.Equal(w.verdicts, w.ownVerdicts())
 }
 
 // link returns what the links of Pods have in common, or why they cannot be made.
@@ -391,7 +412,7 @@ func (w *worker) problem() error {
 	return err
 }
 
-// remarks returns what of the own Node has no effect.
+// remarks returns what of the own Node has no effect, and of others.
 func (w *worker) remarks() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -399,7 +420,7 @@ func (w *worker) remarks() []string {
 	if w.tunnels != nil && !w.keys.isPublished() {
 		remarks = append(remarks, "other nodes do not know the key of this one: its Node has another, or none")
 	}
-	return remarks
+	return append(remarks, w.others.remarks()...)
 }
 
 // namesOf yields the names of the Nodes among changes.

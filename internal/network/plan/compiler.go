@@ -21,7 +21,9 @@ type Compiler struct {
 	claims claims
 	own    *own // nil if the own Node is missing
 	peers  map[string]*peer
-	local  route.Local
+	// troubled are the names of the peers with verdicts.
+	troubled map[string]struct{}
+	local    route.Local
 	// needs6 counts the peers with needs6, and tunneled those with tunneled, by family.
 	needs6   int
 	tunneled [2]int
@@ -39,7 +41,8 @@ func NewCompiler(cfg Config) *Compiler {
 	}
 	c := &Compiler{
 		cfg: cfg, nodes: make(map[string]*node), claims: newClaims(), peers: make(map[string]*peer),
-		pods: newCover(), cluster: newCover(), members: newCover(),
+		troubled: make(map[string]struct{}),
+		pods:     newCover(), cluster: newCover(), members: newCover(),
 	}
 	for _, p := range cfg.NonMasquerade {
 		c.cluster.insert(p.Masked())
@@ -259,6 +262,10 @@ func (c *Compiler) setPeer(name string, is *peer) (was *peer) {
 	} else {
 		c.peers[name] = is
 	}
+	delete(c.troubled, name)
+	if is != nil && len(is.verdicts) > 0 {
+		c.troubled[name] = struct{}{}
+	}
 	return was
 }
 
@@ -285,6 +292,17 @@ func (p *peer) isEncrypted() bool { return p != nil && p.encrypted.Key != wiregu
 
 // Keyless returns how many other Nodes have no key for an encrypted tunnel, and should.
 func (c *Compiler) Keyless() int { return c.keyless }
+
+// Problems yields the names of the other Nodes of which something has no effect, and what.
+func (c *Compiler) Problems() iter.Seq2[string, []Verdict] {
+	return func(yield func(string, []Verdict) bool) {
+		for name := range c.troubled {
+			if !yield(name, c.Verdicts(name)) {
+				return
+			}
+		}
+	}
+}
 
 // Verdicts returns what of a Node has no effect.
 func (c *Compiler) Verdicts(name string) []Verdict {

@@ -56,7 +56,11 @@ func TestIncrementalEqualsFull(t *testing.T) {
 				if d := cmp.Diff(whole, c.State(), comparePrefixes, compareAddrs); d != "" {
 					t.Fatalf("seed %d, step %d: State (-want +got)\n%s", seed, step, d)
 				}
+				problems := maps.Collect(c.Problems())
 				for n := range nodes {
+					if v := want.Verdicts(name(n)); n > 0 && !slices.Equal(problems[name(n)], v) {
+						t.Fatalf("seed %d, step %d: Problems() of %q: %v, want %v", seed, step, name(n), problems[name(n)], v)
+					}
 					if d := cmp.Diff(want.Verdicts(name(n)), c.Verdicts(name(n)), comparePrefixes, compareAddrs); d != "" {
 						t.Fatalf("seed %d, step %d: Verdicts(%q) (-want +got)\n%s", seed, step, name(n), d)
 					}

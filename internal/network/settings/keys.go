@@ -32,7 +32,8 @@ var ownKeys = key.Table{
 		Description: "The VXLAN network identifier."},
 	{Path: "network.vxlan.port", Min: "1", Max: "65535", Restart: []key.Condition{key.Always},
 		Description: "The UDP port of tunnels. Unless `network.encapsulation` is `never`, or all is encrypted, no other " +
-			"program of a node can use it, also where no node is behind a tunnel: packets of others than nodes to it are dropped."},
+			"program of a node can use it, also where no node is behind a tunnel: packets to it that are not of a node are " +
+			"dropped."},
 	{
 		Path:    "network.vxlan.nodeAddresses",
 		Restart: []key.Condition{key.Always},

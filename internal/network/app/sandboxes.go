@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -203,14 +204,21 @@ func (s *sandboxes) assign(ctx context.Context, r attach.Request) (ipam.Record, 
 		Device: link.HostName(r.ContainerID, r.Interface), Data: text,
 	}
 	record, err := s.pool.Assign(wanted)
-	if _, full := errors.AsType[*ipam.ExhaustedError](err); full && s.reclaim(ctx) > 0 {
+	if _, full := errors.AsType[*ipam.ExhaustedError](err); full && s.reclaim(ctx, fewGone) > 0 {
 		record, err = s.pool.Assign(wanted)
 	}
 	return record, err
 }
 
-// reclaim ends attachments whose link is gone, as it goes with the Pod's network namespace, and returns how many.
-func (s *sandboxes) reclaim(ctx context.Context) (ended int) {
+// How many attachments are reclaimed: a Pod that needs an address must not wait until all of them are.
+const (
+	fewGone = 64
+	allGone = math.MaxInt
+)
+
+// reclaim ends attachments whose link is gone, as it goes with the Pod's network namespace, until ctx is done or so many
+// have ended, and returns how many have.
+func (s *sandboxes) reclaim(ctx context.Context, most int) (ended int) {
 	all := s.pool.All() // before the devices: an attachment that begins meanwhile is not among them
 	devices, err := s.links.List()
 	if err != nil {
@@ -218,6 +226,9 @@ func (s *sandboxes) reclaim(ctx context.Context) (ended int) {
 		return 0
 	}
 	for _, record := range all {
+		if ended >= most || ctx.Err() != nil {
+			break
+		}
 		if slices.Contains(devices, record.Device) {
 			continue
 		}
@@ -239,7 +250,7 @@ func (s *sandboxes) endAll(ctx context.Context) {
 			s.log.Warn("an attachment that ended while the agent was away is not released", "attachment", id, "err", err)
 		}
 	}
-	s.reclaim(ctx)
+	s.reclaim(ctx, allGone)
 }
 
 // endAway ends an attachment that ended while the agent was away, unless it has begun anew meanwhile.
@@ -301,7 +312,7 @@ func (s *sandboxes) connect(
 // addPorts has ports of the node lead to a Pod. If another one has them whose link is gone, that one ends.
 func (s *sandboxes) addPorts(ctx context.Context, record ipam.Record, ports []nft.Port) error {
 	err := s.ports.AddPorts(ownerOf(record), ports)
-	if _, taken := errors.AsType[*nft.ConflictError](err); taken && s.reclaim(ctx) > 0 {
+	if _, taken := errors.AsType[*nft.ConflictError](err); taken && s.reclaim(ctx, allGone) > 0 {
 		err = s.ports.AddPorts(ownerOf(record), ports)
 	}
 	if err == nil {

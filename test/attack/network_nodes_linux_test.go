@@ -1,7 +1,10 @@
 package attack
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +40,7 @@ func TestManyNodes(t *testing.T) {
 	n := startNetwork(t, b.String())
 	t.Logf("it was ready after %s", time.Since(begin))
 	n.mustServe(t, "with 10,000 Nodes")
+	wantOwnRoutes(t)
 	var pods []attach.Request
 	begin = time.Now()
 	for i := range 250 {
@@ -54,4 +58,53 @@ func TestManyNodes(t *testing.T) {
 			n.fatal(err.Error())
 		}
 	}
+}
+
+// wantOwnRoutes fails the test unless the agent's routes leave alone what the node reaches without it: there are some,
+// and none to everything, or to what overlaps the range of the uplink, loopback or multicast.
+func wantOwnRoutes(t *testing.T) {
+	t.Helper()
+	routes := 0
+	for _, family := range []string{"-4", "-6"} {
+		out, err := exec.CommandContext(t.Context(), "ip", "-json", family, "route", "show", "table", "all",
+			"proto", "80").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []struct{ Dst string }
+		if err := json.Unmarshal(out, &list); err != nil {
+			t.Fatal(err)
+		}
+		routes += len(list)
+		for _, r := range list {
+			if why := foreign(r.Dst); why != "" {
+				t.Errorf("the agent has a route to %s, %s", r.Dst, why)
+			}
+		}
+	}
+	t.Logf("%d routes", routes)
+	if routes < 1000 {
+		t.Errorf("the agent has %d routes, and thousands of Nodes have a range of their own", routes)
+	}
+}
+
+// foreign returns why no agent may have a route to a destination, as ip-route(8) has it.
+func foreign(to string) string {
+	if to == "default" {
+		return "which is everything"
+	}
+	p, err := netip.ParsePrefix(to)
+	if err != nil {
+		addr, err := netip.ParseAddr(to)
+		if err != nil {
+			return err.Error()
+		}
+		p = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	for _, taken := range []string{"192.0.2.0/24", "2001:db8::/64", "127.0.0.0/8", "224.0.0.0/4", "ff00::/8"} {
+		if p.Overlaps(netip.MustParsePrefix(taken)) {
+			return "which is a part of " + taken
+		}
+	}
+	return ""
 }

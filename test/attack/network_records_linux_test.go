@@ -62,6 +62,12 @@ func TestRecords(t *testing.T) {
 	n.start(t)
 	t.Logf("it was ready after %s", time.Since(begin))
 	n.mustServe(t, "with records of no use")
+	n.wantDistinct(t, "10.244.0.7") // of a and f
+	for _, name := range []string{"b", "c", "d", "e", "g", "h", "i", "j"} {
+		if _, err := os.Stat(at(name + ",eth0.record.bad")); err != nil {
+			t.Errorf("it is not set aside: %v", err)
+		}
+	}
 	text, _ := os.ReadFile(n.log)
 	for _, name := range []string{"b", "c", "d", "e", "g", "h", "i", "m", "n", "o", "p", "q"} {
 		if !strings.Contains(string(text), name+",eth0.record") {
@@ -70,6 +76,26 @@ func TestRecords(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("%s", text)
+	}
+}
+
+// wantDistinct fails the test unless each of some Pods has addresses of its own, and none of them the one that is taken.
+func (n *networkNode) wantDistinct(t *testing.T, taken string) {
+	t.Helper()
+	owners := map[string]string{taken: "a record"}
+	for i := range 32 { // the pool starts with the lowest addresses
+		r := n.pod(t, fmt.Sprint("distinct-", i))
+		result, err := n.call(r)
+		if err != nil {
+			n.fatal(err.Error())
+		}
+		for _, a := range result.Addrs {
+			addr, _, _ := strings.Cut(a.Address, "/")
+			if owner, given := owners[addr]; given {
+				t.Errorf("%s gets %s, the address of %s", r.Name, addr, owner)
+			}
+			owners[addr] = r.Name
+		}
 	}
 }
 
@@ -84,7 +110,11 @@ func TestManyRecords(t *testing.T) {
 	const many = 100_000
 	for i := range many {
 		id := fmt.Sprintf("%064x", i)
-		text := recordText(t, "1", id, fmt.Sprintf(`"fd00:10:244::%x:%x"`, i>>16, i&0xffff))
+		addrs := fmt.Sprintf(`"fd00:10:244::%x:%x"`, i>>16, i&0xffff)
+		if i < 1<<16 { // all of the range: no Pod gets an address of IPv4 unless one is free again
+			addrs += fmt.Sprintf(`,"10.244.%d.%d"`, i>>8, i&0xff)
+		}
+		text := recordText(t, "1", id, addrs)
 		if err := os.WriteFile(filepath.Join(records, id+",eth0.record"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -348,6 +348,7 @@ var libraries = []arrow{
 	{"internal/network/announce/handover", "github.com/google/nftables", "expressions of rules"},
 	{"internal/network/announce/handover", "github.com/mdlayher/netlink", "a table that is owned by its socket"},
 	{"internal/network/announce/handover", "golang.org/x/sys", "names of numbers"},
+	{"internal/network/announce/settings", "k8s.io/apimachinery", "names and values of labels"},
 	{"internal/policy/droplog", "github.com/mdlayher/netlink", "the socket of the kernel's log of packets"},
 	{"internal/policy/droplog", "golang.org/x/sys", "names of numbers"},
 	{"internal/gateway/app", "github.com/prometheus/client_golang", "collects metrics"},

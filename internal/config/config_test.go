@@ -550,6 +550,8 @@ var refusals = map[string]struct{ text, want string }{
 	"a negative preference":          {"network: {announce: {bgp: {asn: 65001, peers: [{address: 192.0.2.250, asn: 65002, localPreference: -1}]}}}", ":1: network.announce.bgp.peers.localPreference: -1 is not between 0 and 4294967295"},
 	"a long restart":                 {"network: {announce: {bgp: {asn: 65001, peers: [{address: 192.0.2.250, asn: 65002, gracefulRestart: 5000s}]}}}", ":1: network.announce.bgp.peers.gracefulRestart: 1h23m20s is not between 0s and 4095s"},
 	"a selector with an operator":    {"network: {announce: {bgp: {asn: 65001, peers: [{address: 192.0.2.250, asn: 65002, nodeSelector: \"rack!=a\"}]}}}", ":1: network.announce.bgp.peers.nodeSelector: \"rack!=a\" is not labels, such as rack=a,edge=yes"},
+	"routers without announcements":  {"network: {announce: {bgp: {asn: 65001, peers: [{address: 192.0.2.250, asn: 65002}]}}}", ":1: network.announce.enabled: is false: peers of network.announce.bgp need true"},
+	"a label with two values":        {"network: {announce: {nodeSelector: \"rack=a,rack=b\"}}", ":1: network.announce.nodeSelector: \"rack=a,rack=b\" has the label rack twice: a node has one value of it"},
 	"no name of the policies' table": {"policy: {table: ''}", ":1: policy.table: is empty; leave it out for portolan-policy"},
 	"no such fate of flows":          {"policy: {existing: drop}", ":1: policy.existing: \"drop\" is not cut or keep"},
 	"a range of Pods without length": {"policy: {podRanges: [10.244.1.0]}", ":1: policy.podRanges: \"10.244.1.0\" is not a range such as 10.244.1.0/24"},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/network/announce/bgp"
 	"portolan.dev/portolan/internal/support/deadline"
@@ -101,6 +103,9 @@ func (a *Announce) Compile() (made Compiled, err error) {
 		}
 		config.Peers = append(config.Peers, p)
 	}
+	if !a.Enabled {
+		return made, key.Errorf("network.announce.enabled", "is false: peers of network.announce.bgp need true")
+	}
 	made.BGP = config
 	return made, nil
 }
@@ -187,6 +192,7 @@ func parseCommunity(text string) (uint32, error) {
 	return uint32(h<<16 | l), nil
 }
 
+// parseLabels reads labels. Their names and values are as in the API.
 func parseLabels(text string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil
@@ -194,10 +200,14 @@ func parseLabels(text string) (map[string]string, error) {
 	labels := make(map[string]string)
 	for term := range strings.SplitSeq(text, ",") {
 		name, value, found := strings.Cut(strings.TrimSpace(term), "=")
-		if name = strings.TrimSpace(name); !found || name == "" || strings.HasSuffix(name, "!") {
+		name, value = strings.TrimSpace(name), strings.TrimSpace(strings.TrimPrefix(value, "="))
+		if !found || len(validation.IsQualifiedName(name))+len(validation.IsValidLabelValue(value)) > 0 {
 			return nil, fmt.Errorf("%q is not labels, such as rack=a,edge=yes", text)
 		}
-		labels[name] = strings.TrimSpace(strings.TrimPrefix(value, "="))
+		if _, twice := labels[name]; twice {
+			return nil, fmt.Errorf("%q has the label %s twice: a node has one value of it", text, name)
+		}
+		labels[name] = value
 	}
 	return labels, nil
 }

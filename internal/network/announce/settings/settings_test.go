@@ -18,6 +18,7 @@ import (
 // whole returns a section with all keys.
 func whole() Announce {
 	a := Default()
+	a.Enabled = true
 	a.Interfaces, a.NodeSelector = []string{"lan"}, "uplink=yes"
 	a.BGP.ASN, a.BGP.RouterID = 65001, "192.0.2.1"
 	a.BGP.Peers = []Peer{{
@@ -65,6 +66,22 @@ func TestRefusals(t *testing.T) {
 		"nodes by a set of values": {
 			func(a *Announce) { a.NodeSelector = "rack in (a,b)" },
 			`network.announce.nodeSelector: "rack in (a,b)" is not labels, such as rack=a,edge=yes`,
+		},
+		"a label with two values": {
+			func(a *Announce) { a.NodeSelector = "rack=a,rack=b" },
+			`network.announce.nodeSelector: "rack=a,rack=b" has the label rack twice: a node has one value of it`,
+		},
+		"a name that no label has": {
+			func(a *Announce) { a.NodeSelector = "top rack=a" },
+			`network.announce.nodeSelector: "top rack=a" is not labels, such as rack=a,edge=yes`,
+		},
+		"a value that no label has": {
+			func(a *Announce) { a.BGP.Peers[0].NodeSelector = "rack=a b" },
+			`network.announce.bgp.peers.nodeSelector: "rack=a b" is not labels, such as rack=a,edge=yes`,
+		},
+		"peers without announcements": {
+			func(a *Announce) { a.Enabled = false },
+			"network.announce.enabled: is false: peers of network.announce.bgp need true",
 		},
 		"an ID of IPv6": {
 			func(a *Announce) { a.BGP.RouterID = "::1" }, `network.announce.bgp.routerID: "::1" is not an address of IPv4`,

@@ -50,6 +50,7 @@ func (s *Served) Set() {
 // Announcer is the part of a node that announces the addresses of load balancers.
 type Announcer struct {
 	announcer *announce.Announcer
+	served    *Served
 }
 
 // NewAnnouncer returns an Announcer. It starts nothing.
@@ -64,7 +65,7 @@ func NewAnnouncer(cfg AnnouncerConfig) *Announcer {
 	if s := cfg.Served; s != nil {
 		of.Serving, of.ServingChanged = func(netip.Addr) bool { return s.is.Load() }, s.changed
 	}
-	return &Announcer{announce.New(of)}
+	return &Announcer{announce.New(of), cfg.Served}
 }
 
 // Name returns the part's name.
@@ -82,6 +83,10 @@ func (a *Announcer) Close() {}
 // Ready describes what other problems there are. Nothing is missing: other nodes announce what this one does not.
 func (a *Announcer) Ready() (missing, remarks []string) {
 	s := a.announcer.Stats()
+	if a.served == nil {
+		remarks = append(remarks, "the agent has no part proxy, and announces addresses of load balancers: "+
+			"packets to them are lost unless another service proxy runs on the node")
+	}
 	if s.Unlinked > 0 && len(s.Routers) == 0 {
 		remarks = append(remarks, fmt.Sprintf(
 			"%d of %d addresses of load balancers are on no link of this node; network.announce.interfaces names those to use",

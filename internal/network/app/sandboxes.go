@@ -216,8 +216,8 @@ const (
 	allGone = math.MaxInt
 )
 
-// reclaim ends attachments whose link is gone, as it goes with the Pod's network namespace, until ctx is done or so many
-// have ended, and returns how many have.
+// reclaim ends attachments whose link is gone, as it goes with the Pod's network namespace, until ctx is done or as
+// many as wanted have ended, and returns how many have.
 func (s *sandboxes) reclaim(ctx context.Context, most int) (ended int) {
 	all := s.pool.All() // before the devices: an attachment that begins meanwhile is not among them
 	devices, err := s.links.List()

@@ -81,6 +81,55 @@ func TestEncryptionPublishesKeys(t *testing.T) {
 	}
 }
 
+// TestEncryptionLimitsAgents: agents that may write to Nodes may only write to their own, by the policy that network.md
+// has, where the tokens of the cluster name the Node.
+func TestEncryptionLimitsAgents(t *testing.T) {
+	t.Parallel()
+	const policy, binding = "ValidatingAdmissionPolicy/portolan-node-keys", "ValidatingAdmissionPolicyBinding/portolan-node-keys"
+	for claim, test := range map[string]struct {
+		encryption, version string
+		want                bool
+	}{
+		"none":      {"none", "v1.36.0", false},
+		"wireguard": {"wireguard", "v1.36.0", true},
+		"the first": {"wireguard", "v1.32.0", true},
+		"too early": {"wireguard", "v1.31.9", false},
+	} {
+		values := withAgents(t, "{config: {mode: cache}}")
+		values["node"].(map[string]any)["parts"] = someParts
+		maps.Copy(values, valuesOf(t, "network: {config: {encryption: "+test.encryption+"}}"))
+		all, _, err := renderChart(t, loaded(t), "kube-system", values, clusterOf(test.version))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[policy] != nil != test.want || all[binding] != nil != test.want {
+			t.Errorf("%s: policy %v, binding %v, want them: %t", claim, all[policy], all[binding], test.want)
+		}
+		if !test.want {
+			continue
+		}
+		documented := objects{}
+		documented.read(t, networkExample(t, "### Encryption"))
+		for _, key := range []string{policy, binding} {
+			if diff := cmp.Diff(documented[key]["spec"], all[key]["spec"]); diff != "" {
+				t.Errorf("%s: %s (-network.md +chart):\n%s", claim, key, diff)
+			}
+		}
+	}
+}
+
+// networkExample is the first YAML below a heading of network.md.
+func networkExample(t *testing.T, heading string) string {
+	t.Helper()
+	_, text, _ := strings.Cut(readFile(t, "../../docs/network.md"), "\n"+heading+"\n")
+	_, text, _ = strings.Cut(text, "```yaml\n")
+	text, _, found := strings.Cut(text, "```\n")
+	if !found {
+		t.Fatalf("network.md has no YAML below %q", heading)
+	}
+	return text
+}
+
 // networkKinds are the kinds that routes and announcements are made of.
 var networkKinds = []model.Kind{
 	model.KindNode, model.KindServiceCIDR, model.KindService, model.KindEndpointSlice,
@@ -357,8 +406,7 @@ func TestNetworkValues(t *testing.T) {
 // TestNetworkGuide: the values in network.md make everything that the guide speaks of, with valid settings.
 func TestNetworkGuide(t *testing.T) {
 	t.Parallel()
-	_, example, _ := strings.Cut(readFile(t, "../../docs/network.md"), "```yaml\n")
-	example, _, _ = strings.Cut(example, "```\n")
+	example := networkExample(t, "## A cluster on bare metal")
 	all := rendered(t, valuesOf(t, example))
 	for _, key := range []string{
 		"Service/kube-dns", "Deployment/portolan", "DaemonSet/portolan-node", "Deployment/portolan-loadbalancer",

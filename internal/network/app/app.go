@@ -152,6 +152,9 @@ func (n *Network) Run(ctx context.Context) error {
 	if node == nil {
 		return err
 	}
+	if n.cfg.Admission != nil {
+		n.cfg.Admission.Begin()
+	}
 	defer func() {
 		n.worker.table.Close() // before the next process begins, which cannot program a table that this one has
 		node.Close()

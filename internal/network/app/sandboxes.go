@@ -26,7 +26,8 @@ type Admission interface {
 	Release(ctx context.Context, id attach.ID) error
 	Check(ctx context.Context, s attach.Sandbox, addrs []netip.Addr) error
 	Ready() error
-	// End says that nothing more is asked.
+	// Begin says that this process makes the network of the node, and End that nothing more is asked.
+	Begin()
 	End()
 }
 

@@ -149,6 +149,7 @@ func (k kernelPolicies) Check(_ context.Context, s attach.Sandbox, _ []netip.Add
 }
 
 func (k kernelPolicies) Ready() error { return nil }
+func (k kernelPolicies) Begin()       {}
 func (k kernelPolicies) End()         {}
 
 type kernelFlows struct{}

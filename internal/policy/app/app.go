@@ -81,7 +81,8 @@ type Policy struct {
 	plugin   *cni.Server   // nil without a socket, and while another process programs the table
 	registry *cni.Registry // nil if nothing asks, and while another process programs the table
 	owned    chan struct{} // closed when this process programs the table
-	asked    chan struct{} // closed when the network in this process asks nothing more
+	begun    chan struct{} // closed when the network in this process is that of the node
+	asked    chan struct{} // closed when it asks nothing more
 
 	installed conflist.Installation
 }
@@ -93,7 +94,7 @@ func New(cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{cfg: cfg, settings: compiled.Policy, dns: compiled.DNS.Zone.DNSService, metrics: newMetrics(),
-		owned: make(chan struct{}), asked: make(chan struct{})}
+		owned: make(chan struct{}), begun: make(chan struct{}), asked: make(chan struct{})}
 	p.worker = newWorker(p)
 	p.gate = fqdn.New(fqdn.Config{
 		Programmer: p.worker,
@@ -244,6 +245,14 @@ func (p *Policy) Run(ctx context.Context) error {
 // own waits until no other process programs the table, and returns what shows others that this one does;
 // nil if ctx is done before. It is the lock of a file beside the socket.
 func (p *Policy) own(ctx context.Context) (*os.File, error) {
+	if p.cfg.Linked {
+		p.worker.programmer.SetStandby(true)
+		select {
+		case <-p.begun:
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
 	dir := filepath.Dir(cmp.Or(p.settings.Socket, attach.DefaultSocket))
 	lock, err := filelock.Acquire(ctx, filepath.Join(dir, p.settings.Table+".lock"), func() {
 		p.worker.programmer.SetStandby(true)

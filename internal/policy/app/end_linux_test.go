@@ -48,6 +48,7 @@ func TestEndServesNetwork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
+	p.Admission().Begin()
 	<-p.worker.loaded
 	cancel()
 	bounded, stop := context.WithTimeout(t.Context(), await.Answer)
@@ -61,6 +62,50 @@ func TestEndServesNetwork(t *testing.T) {
 	p.Admission().End()
 	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestBegin: the Policy of a process that does not make the network of its node leaves the lock of the table to another.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	if !namespacetest.OnNode(t) {
+		return
+	}
+	settings := config.Default()
+	settings.Policy.CNI.Socket, settings.Policy.CNI.Install = filepath.Join(t.TempDir(), "s"), false
+	run := func() (p *Policy) {
+		p, err := New(Config{
+			Settings: settings, Store: cluster.NewStore(), Node: "n1", Loaded: func() {}, Linked: true,
+			Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Bind(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			p.Admission().End()
+			<-ended
+			p.Close()
+		})
+		return p
+	}
+	first, second := run(), run()
+	second.Admission().Begin()
+	select {
+	case <-second.owned:
+	case <-time.After(await.Answer):
+		t.Fatal("the process that makes the network does not get the table")
+	}
+	select {
+	case <-first.owned:
+		t.Error("the other one has it, too")
+	default:
 	}
 }
 

@@ -46,6 +46,10 @@ func (a *Admission) Check(ctx context.Context, s attach.Sandbox, addrs []netip.A
 	return registry.Check(ctx, cni.Attachment{Sandbox: s, Addresses: addrs})
 }
 
+// Begin says that this process makes the network of the node. Until then the Policy does not program the table: of two
+// processes that begin, one has all that the other waits for. It is called once.
+func (a *Admission) Begin() { close(a.policy.begun) }
+
 // End says that nothing more is asked. Until then the Policy that is to end works on, so that sandboxes in progress are
 // admitted. It is called once.
 func (a *Admission) End() { close(a.policy.asked) }

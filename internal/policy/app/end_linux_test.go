@@ -90,7 +90,9 @@ func TestBegin(t *testing.T) {
 		t.Cleanup(func() {
 			cancel()
 			p.Admission().End()
-			<-ended
+			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("Run: %v", err)
+			}
 			p.Close()
 		})
 		return p

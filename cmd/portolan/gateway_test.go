@@ -81,7 +81,7 @@ func TestGatewayOfCluster(t *testing.T) {
 	}{
 		"a request":                  {func(*apitest.Server) {}, explain, 0, "served by Service shop/web, port 80\n"},
 		"routes":                     {func(*apitest.Server) {}, routes, 0, "shop        web    *           shop/public   True       1       1/1"},
-		"no Gateway API":             {without, explain, 1, "no Gateway or Ingress is of a class that the gateway serves"},
+		"no Gateway API":             {without, explain, 14, "no Gateway or Ingress is of a class that the gateway serves"},
 		"no rights for Gateways":     {refuse("gateways"), explain, 1, "not known: this command may not read Gateways"},
 		"no rights for Secrets":      {refuse("secrets"), routes, 0, "shop/public   True"},
 		"no Secrets without https":   {refuse("secrets"), explain, 0, "served by Service shop/web, port 80\n"},

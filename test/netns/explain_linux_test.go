@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// explained is the part of `portolan explain -o json` that the tests compare.
+// explained is what the tests compare of the layer name of `portolan explain -o json`.
 type explained struct {
 	ResolvConf string `json:"resolvConf"`
 	Outcome    string `json:"outcome"`
@@ -42,11 +42,12 @@ func (w *world) explain(t *testing.T, l stubresolver.Lookup, kind, program strin
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), filepath.Join(w.dir, "portolan"), append(args, "--", l.Name)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // 1 says that nothing was found
-	var e explained
-	if err := json.Unmarshal(stdout.Bytes(), &e); err != nil {
+	_ = cmd.Run() // the status says that nothing was found
+	var all struct{ Name explained }
+	if err := json.Unmarshal(stdout.Bytes(), &all); err != nil {
 		t.Fatalf("%q prints %q, %s: %v", cmd.Args, stdout.String(), stderr.String(), err)
 	}
+	e := &all.Name
 	write(t, "/etc/resolv.conf", e.ResolvConf)
 	trace := stubresolver.Trace{}
 	for _, try := range e.Tries {

@@ -192,7 +192,7 @@ func (x *explainer) seen() string {
 	case x.e.Connection != nil:
 		return x.e.Connection.Summary()
 	}
-	return x.e.Name.Summary()
+	return x.e.Name.Outcome
 }
 
 // failure is what a client sees if a layer is broken, or not known.

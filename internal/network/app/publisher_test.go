@@ -42,9 +42,11 @@ func TestPublisher(t *testing.T) {
 			{"the Node lost it", own, wireguard.Key{}, 1, false},
 			{"the device has another", wireguard.Key{2}, own, 1, false},
 		} {
+			synctest.Wait()
 			wrote = nil
 			p.compare(step.own, step.node)
 			time.Sleep(retry.LongestPause) // of the bubble
+			synctest.Wait()
 			if len(wrote) != step.writes || step.writes > 0 && wrote[0] != step.own.String() {
 				t.Errorf("%s: compare(%s, %s) writes %q, want %d times", step.claim, step.own, step.node, wrote, step.writes)
 			}

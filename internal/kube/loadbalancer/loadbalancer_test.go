@@ -272,9 +272,11 @@ func TestRepairs(t *testing.T) {
 		defer w.work()()
 		w.put("a")
 		w.show("a")
+		times := 0
 		meddle := func() {
+			times++ // so that the model changes, though it may not have shown the repair in between
 			w.put("a", func(s *corev1.Service) {
-				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "lb.example"}}
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: fmt.Sprintf("lb-%d.example", times)}}
 			})
 			w.show("a")
 		}

@@ -31,8 +31,9 @@ func runPortolan(t *testing.T, args ...string) (stdout, stderr string) {
 	// The race detector would have it wait for a second before it ends, in case
 	// goroutines go on.
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	const usage = 2
 	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+	if err := cmd.Run(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() == usage) {
 		t.Fatalf("portolan %s: %v\n%s", strings.Join(args, " "), err, &problems)
 	}
 	return out.String(), problems.String()

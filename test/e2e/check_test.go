@@ -43,6 +43,7 @@ var notForClusters = map[string]string{
 	lint.RouteNeverMatches:      noGatewayAPI,
 	lint.PathTrailingSlash:      noGatewayAPI,
 	lint.RedirectLoop:           noGatewayAPI,
+	lint.TLSAuthorityMissing:    noGatewayAPI,
 }
 
 // moreResources are of the kinds that examples of rules have beside resources.

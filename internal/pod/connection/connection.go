@@ -139,6 +139,8 @@ type Explanation struct {
 // Attempt is a connection to one address.
 type Attempt struct {
 	Address string `json:"address"`
+	// Addr is the IP address; not valid if it is not known.
+	Addr netip.Addr `json:"-"`
 	// Node is the node whose service proxy handles it.
 	Node    string `json:"node,omitempty"`
 	Service string `json:"service,omitempty"`
@@ -346,7 +348,7 @@ func (x *explainer) handler(at netip.Addr) string {
 // attempt evaluates a connection to an address.
 func (x *explainer) attempt(at frontend.Address) {
 	p := x.proxy(x.handler(at.Addr))
-	a := Attempt{Address: at.String(), Node: p.node.Name, Endpoints: []Use{}}
+	a := Attempt{Address: at.String(), Addr: at.Addr, Node: p.node.Name, Endpoints: []Use{}}
 	verdict := p.kernel.Forward(frontend.Connection{Source: x.Client.Addr, To: at})
 	service, port, kind := p.owner(at)
 	if service != nil {

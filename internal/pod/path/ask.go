@@ -76,8 +76,7 @@ func (x *explainer) direct() bool {
 		return x.DNS != nil && !x.DNS.NotKnown() && x.DNS.Meant != (cluster.Key{})
 	}
 	return !slices.ContainsFunc(x.e.Connection.Attempts, func(a connection.Attempt) bool {
-		at, err := netip.ParseAddrPort(strings.TrimSuffix(a.Address, "/tcp"))
-		return err == nil && x.Gateway.Has(at.Addr()) || a.Service != "" && a.Service == x.Published.String()
+		return x.Gateway.Has(a.Addr) || a.Service != "" && a.Service == x.Published.String()
 	})
 }
 
@@ -128,6 +127,7 @@ func (x *explainer) route(a *request.Answer, found []explain.Diagnosis) {
 // backend adds the layer of the Services that get the request.
 func (x *explainer) backend(a *request.Answer, found []explain.Diagnosis) {
 	s := Step{Layer: Backend, State: OK, Diagnoses: found}
+	gateway := x.gatewayPod()
 	var words []string
 	for i := range a.Backends {
 		b := &a.Backends[i]
@@ -139,7 +139,7 @@ func (x *explainer) backend(a *request.Answer, found []explain.Diagnosis) {
 			s.State, said = Broken, b.Reason
 		}
 		words = append(words, said)
-		s.Diagnoses = append(s.Diagnoses, x.reach(b)...)
+		s.Diagnoses = append(s.Diagnoses, x.reach(gateway, b)...)
 	}
 	if len(s.Diagnoses) > 0 || len(words) == 0 {
 		s.State = Broken
@@ -158,15 +158,14 @@ func (x *explainer) backend(a *request.Answer, found []explain.Diagnosis) {
 // mostJudged is the maximum number of endpoints of a backend that policies are judged of.
 const mostJudged = 100
 
-// reach returns why policies deny the gateway to connect to endpoints of a backend.
-func (x *explainer) reach(b *request.Backend) (denied []explain.Diagnosis) {
-	gateway := x.gatewayPod()
+// reach returns why policies deny a Pod of the gateway, nil if none is known, to connect to endpoints of a backend.
+func (x *explainer) reach(gateway *cluster.Pod, b *request.Backend) (denied []explain.Diagnosis) {
 	if gateway == nil {
 		return nil
 	}
-	client := connection.Client{Subject: *gateway, Node: gateway.Pod.Node}
-	if len(gateway.Pod.IPs) > 0 {
-		client.Addr = gateway.Pod.IPs[0]
+	client := connection.Client{Subject: dnsconfig.SubjectOfPod(gateway), Node: gateway.Node}
+	if len(gateway.IPs) > 0 {
+		client.Addr = gateway.IPs[0]
 	}
 	byPort := make(map[uint16][]netip.Addr)
 	for _, e := range b.Endpoints[:min(len(b.Endpoints), mostJudged)] {
@@ -187,26 +186,20 @@ func (x *explainer) reach(b *request.Backend) (denied []explain.Diagnosis) {
 
 // gatewayPod returns a Pod of the gateway: an endpoint that the client's connection uses, or else one of the Service
 // that the gateway's own settings name. It returns nil if none is known.
-func (x *explainer) gatewayPod() *dnsconfig.Subject {
+func (x *explainer) gatewayPod() *cluster.Pod {
 	if c := x.e.Connection; c != nil {
 		for i := range c.Attempts {
 			for _, u := range c.Attempts[i].Endpoints {
 				namespace, name, _ := strings.Cut(u.Pod, "/")
 				if p := x.View.Pod(cluster.Key{Namespace: namespace, Name: name}); p != nil && u.Used {
-					s := dnsconfig.SubjectOfPod(p)
-					return &s
+					return p
 				}
 			}
 		}
 	}
-	s := x.View.Service(x.Published)
-	if s == nil {
-		return nil
-	}
-	for p := range x.View.Pods() {
-		if s.Selects(p) && !p.Finished {
-			of := dnsconfig.SubjectOfPod(p)
-			return &of
+	if s := x.View.Service(x.Published); s != nil {
+		if pods := x.podsOf(s); len(pods) > 0 {
+			return pods[0]
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package path
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,10 +69,8 @@ func (x *explainer) connect() {
 
 // atGateway reports whether all addresses of a connection are those of Gateways and Ingresses.
 func (x *explainer) atGateway(c *connection.Explanation) bool {
-	return x.Message != nil && !slices.ContainsFunc(c.Attempts, func(a connection.Attempt) bool {
-		at, err := netip.ParseAddrPort(strings.TrimSuffix(a.Address, "/tcp"))
-		return err != nil || !x.Gateway.Has(at.Addr())
-	})
+	return x.Message != nil &&
+		!slices.ContainsFunc(c.Attempts, func(a connection.Attempt) bool { return !x.Gateway.Has(a.Addr) })
 }
 
 // service returns the layer of who has the address.
@@ -143,14 +140,8 @@ func (x *explainer) ofSelected(c *connection.Explanation) (verdict string, found
 	if s == nil || len(s.Selector) == 0 {
 		return "", nil
 	}
-	judged := 0
-	for p := range x.View.Pods() {
-		if p.Finished || !s.Selects(p) {
-			continue
-		}
-		if judged++; judged > mostPods {
-			break
-		}
+	pods := x.podsOf(s)
+	for _, p := range pods[:min(len(pods), mostPods)] {
 		to := dnsconfig.SubjectOfPod(p)
 		e := connection.Explain(&connection.Request{World: x.World, Client: *x.Client, Target: target, To: &to})
 		switch {
@@ -159,13 +150,22 @@ func (x *explainer) ofSelected(c *connection.Explanation) (verdict string, found
 		case verdict != e.Verdict:
 			verdict = connection.Some
 		}
-		for _, d := range e.Denials() {
-			if len(found) == 0 {
-				found = append(found, d)
-			}
+		if denials := e.Denials(); len(found) == 0 && len(denials) > 0 {
+			found = denials[:1]
 		}
 	}
 	return verdict, found
+}
+
+// podsOf returns the Pods that a Service selects and that have not finished, by name.
+func (x *explainer) podsOf(s *cluster.Service) (pods []*cluster.Pod) {
+	for p := range x.View.Pods() {
+		if !p.Finished && s.Selects(p) {
+			pods = append(pods, p)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *cluster.Pod) int { return a.Compare(b.Key) })
+	return pods
 }
 
 // targetOf returns the Service that a connection is for, and what its port leads to at a Pod.

@@ -40,7 +40,7 @@ func (x *explainer) addresses() (addrs []netip.Addr, ok bool) {
 // elsewhere reports whether an address is not one of the gateway's, as far as these are known, and says
 // whose it is.
 func (x *explainer) elsewhere(addr netip.Addr) bool {
-	ours := x.known()
+	ours := x.known
 	if slices.Contains(slices.Concat(slices.Collect(maps.Values(ours))...), addr) {
 		return false
 	}
@@ -74,7 +74,7 @@ func (x *explainer) atService(addr netip.Addr, at, cure string) bool {
 		if !slices.Contains(s.ClusterIPs, addr) && (s.External == nil || !slices.Contains(s.External.Addresses, addr)) {
 			continue
 		}
-		if s.External != nil && slices.Contains(s.External.Addresses, addr) && len(x.known()) == 0 {
+		if s.External != nil && slices.Contains(s.External.Addresses, addr) && len(x.known) == 0 {
 			return false // it may be the gateway's own
 		}
 		x.e.Outcome = "no gateway: the connection is to Service " + s.String()
@@ -105,9 +105,9 @@ func (x *explainer) nodeWith(addr netip.Addr) string {
 	return ""
 }
 
-// known returns the addresses of our Gateways and Ingresses, those of their own and those that their statuses
+// knownAddresses returns the addresses of our Gateways and Ingresses, those of their own and those that their statuses
 // have.
-func (w *World) known() map[string][]netip.Addr {
+func (w *World) knownAddresses() map[string][]netip.Addr {
 	all := make(map[string][]netip.Addr)
 	for key, v := range w.verdicts.Gateways {
 		var addrs []netip.Addr
@@ -133,7 +133,7 @@ func (w *World) known() map[string][]netip.Addr {
 
 // Has reports whether an address is known as one of our Gateways and Ingresses.
 func (w *World) Has(addr netip.Addr) bool {
-	for _, addrs := range w.known() {
+	for _, addrs := range w.known {
 		if slices.Contains(addrs, addr) {
 			return true
 		}

@@ -23,21 +23,20 @@ func (w *World) HasHost(m *Message) bool {
 // AddressesFor returns the addresses of the Gateway or Ingress that serves the host of a request, or that a route which
 // names the host is for, and which one that is; none if there is none, or if it has no address.
 func (w *World) AddressesFor(m *Message) (addrs []netip.Addr, owner string) {
-	known := w.known()
 	for _, at := range w.socketsOf(m.Port) {
 		l, host := w.table.Port(at).Host(m.Host)
 		switch {
 		case l == nil, host == nil && l.Hostname == "": // one for any host
 		case l.Name == ingresses:
-			for _, name := range slices.Sorted(maps.Keys(known)) {
+			for _, name := range slices.Sorted(maps.Keys(w.known)) {
 				if strings.HasPrefix(name, "Ingress ") {
-					return known[name], name
+					return w.known[name], name
 				}
 			}
 		case w.listeners[l.Name] != nil:
 			name := "Gateway " + w.listeners[l.Name].gateway.String()
-			if len(known[name]) > 0 {
-				return known[name], name
+			if len(w.known[name]) > 0 {
+				return w.known[name], name
 			}
 		}
 	}
@@ -59,9 +58,9 @@ func (w *World) addressesMeant(host string) (addrs []netip.Addr, owner string) {
 			return f.Addresses, "Ingress " + f.String()
 		}
 	}
-	if known := w.known(); len(known) > 0 && len(w.routesOf(host))+len(w.ingressesOf(host)) > 0 {
-		name := slices.Min(slices.Collect(maps.Keys(known)))
-		return known[name], name
+	if len(w.known) > 0 && len(w.routesOf(host))+len(w.ingressesOf(host)) > 0 {
+		name := slices.Min(slices.Collect(maps.Keys(w.known)))
+		return w.known[name], name
 	}
 	return nil, ""
 }

@@ -55,6 +55,7 @@ type Explanation struct {
 	Outcome string `json:"outcome"`
 	// Diagnoses are those of the layers, of which the JSON has them.
 	Diagnoses []explain.Diagnosis `json:"-"`
+	unread    bool                // see NotKnown
 }
 
 // Answer is what becomes of a request that comes to a place.
@@ -129,10 +130,7 @@ func (e *Explanation) Served() bool {
 }
 
 // NotKnown reports whether it could not be judged what becomes of the request.
-func (e *Explanation) NotKnown() bool { return strings.HasPrefix(e.Outcome, notKnown) }
-
-// notKnown begins the outcome of what could not be judged.
-const notKnown = "not known: "
+func (e *Explanation) NotKnown() bool { return e.unread }
 
 // Answer returns the first answer that fails, or else the first one; nil if the request comes to no gateway.
 func (e *Explanation) Answer() *Answer {
@@ -211,12 +209,12 @@ func (x *explainer) unread() bool {
 		cluster.KindGateway, cluster.KindListenerSet, cluster.KindHTTPRoute, cluster.KindReferenceGrant,
 	} {
 		if !x.view.Loaded(k) {
-			x.e.Outcome = notKnown + "this command may not read " + k.Plural()
+			x.e.Outcome, x.e.unread = "not known: this command may not read "+k.Plural(), true
 			x.add("not-read", fmt.Sprintf("grant the account of this command the right to list %s, or use another account",
 				strings.ToLower(k.Plural())), "%s decide on it", k.Plural())
 		}
 	}
-	return len(x.e.Diagnoses) > 0
+	return x.e.unread
 }
 
 func (x *explainer) add(rule, cure, format string, args ...any) {
@@ -235,6 +233,8 @@ type World struct {
 	ready     map[compile.ServicePort]bool // ports that have endpoints
 	verdicts  *compile.Verdicts
 	listeners map[string]*listener // by name
+	// known are the addresses of our Gateways and Ingresses, by "Gateway NAMESPACE/NAME" or "Ingress ...".
+	known map[string][]netip.Addr
 	// noSecrets: not all Secrets could be read, so that one that is missing may exist.
 	noSecrets bool
 }
@@ -250,9 +250,7 @@ func NewWorld(v *cluster.View, cfg compile.Config, partial ...cluster.Kind) *Wor
 		table:     out.Table,
 		endpoints: out.Endpoints,
 		verdicts:  c.Verdicts(),
-		ready: make(
-			map[compile.ServicePort]bool,
-		),
+		ready:     make(map[compile.ServicePort]bool),
 		noSecrets: !v.Loaded(cluster.KindSecret) || slices.Contains(partial, cluster.KindSecret),
 	}
 	for up, addrs := range out.Endpoints {
@@ -260,6 +258,6 @@ func NewWorld(v *cluster.View, cfg compile.Config, partial ...cluster.Kind) *Wor
 			w.ready[compile.ServicePort{Namespace: up.Namespace, Service: up.Service, Port: up.Port}] = true
 		}
 	}
-	w.listeners = w.allListeners()
+	w.listeners, w.known = w.allListeners(), w.knownAddresses()
 	return w
 }

@@ -76,22 +76,6 @@ type asked struct {
 	message *request.Message
 }
 
-// in completes a way with a peer of the cluster.
-func (p *asked) in(pods *podapp.Inspector, namespace string, q *podapp.Way) error {
-	switch domains := pods.Domains(); {
-	case p.Pod != nil:
-		subject, err := pods.Subject(p.Pod.In(namespace))
-		if err != nil {
-			return fmt.Errorf("--to: %w", err)
-		}
-		q.To = &subject
-	case p.Service.Name != "" && len(domains) > 0:
-		q.Target.Host = p.Service.Name + "." + p.Service.Namespace + ".svc." + domains[0] + "."
-		q.DNS.Name = q.Target.Host
-	}
-	return nil
-}
-
 // evaluate returns what a client sees that connects to a peer.
 func (f *explainFlags) evaluate(cmd *cobra.Command, to asked) (*path.Explanation, error) {
 	q, err := f.connection(cmd, &to)
@@ -149,8 +133,12 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to asked) (*path.Explanation
 	if f.to != "" && !pods.KnowsPolicies() {
 		return nil, errPoliciesUnread
 	}
-	if err := to.in(pods, namespace, &q); err != nil {
-		return nil, err
+	if to.Pod != nil {
+		subject, err := pods.Subject(to.Pod.In(namespace))
+		if err != nil {
+			return nil, fmt.Errorf("--to: %w", err)
+		}
+		q.To = &subject
 	}
 	return pods.Path(cmd.Context(), q)
 }
@@ -179,7 +167,7 @@ func (f *explainFlags) askKernel(q *podapp.Way) error {
 
 // connection returns the question, without the client.
 func (f *explainFlags) connection(cmd *cobra.Command, to *asked) (q podapp.Way, err error) {
-	q.Target, q.Message = to.Target, to.message
+	q.Target, q.Service, q.Message = to.Target, to.Service, to.message
 	if q.DNS, err = f.question(cmd.Context(), to.Host); err != nil {
 		return q, err
 	}

@@ -75,7 +75,7 @@ status is 0 if a backend gets the request, and 1 otherwise.`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: flags.completeName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if isURL(args[0]) && flags.to == "" {
+			if peer.IsURL(args[0]) && flags.to == "" {
 				return flags.request(cmd, args[0])
 			}
 			for _, flag := range []string{"method", "header"} {

@@ -3,21 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
-	"portolan.dev/portolan/internal/pod/connection"
 	"portolan.dev/portolan/internal/pod/request"
-	"portolan.dev/portolan/internal/proxy/frontend"
 )
-
-// isURL reports whether an argument of explain is a URL, and not a name or a target.
-func isURL(text string) bool { return strings.Contains(text, "://") }
 
 // gatewayKinds are the kinds, besides those that all commands read, that a gateway's rules are made of.
 var gatewayKinds = append([]cluster.Kind{
@@ -37,7 +30,7 @@ func (f *explainFlags) request(cmd *cobra.Command, url string) error {
 		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindIngress,
 	}, gatewayKinds...)
 	to := asked{message: &m}
-	to.Target = connection.Target{Host: m.Name, Port: strconv.Itoa(int(m.Port)), Protocol: frontend.TCP}
+	to.Host = m.Name
 	if f.from != "" || f.pod.file != "" {
 		e, err := f.evaluate(cmd, to)
 		if err != nil {
@@ -57,7 +50,7 @@ func (f *explainFlags) request(cmd *cobra.Command, url string) error {
 	if err != nil {
 		return err
 	}
-	e, err := l.pods.Path(cmd.Context(), podapp.Way{Target: to.Target, Message: to.message})
+	e, err := l.pods.Path(cmd.Context(), podapp.Way{Message: to.message})
 	if err != nil {
 		return err
 	}

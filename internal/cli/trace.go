@@ -104,7 +104,7 @@ func parseDestination(text string) (*connection.Target, error) {
 		return &t, err
 	}
 	t.Host = strings.TrimSuffix(strings.TrimPrefix(peer.Dotted(text), "["), "]")
-	if !isAddress(t.Host) && (t.Host == "" || strings.ContainsAny(t.Host, ":/")) {
+	if !peer.IsAddress(t.Host) && (t.Host == "" || strings.ContainsAny(t.Host, ":/")) {
 		return nil, fmt.Errorf(
 			"%q is not SERVICE, NAMESPACE/SERVICE or an address, with a port or without, such as web.shop, "+
 				"shop/web:80 or [fd00::1]:80",
@@ -199,7 +199,7 @@ func (f *traceFlags) config(cmd *cobra.Command, target *connection.Target) (cfg 
 	outside := f.from == peer.Outside
 	served := new(connection.Served)
 	l, namespace, unread := f.open(cmd, settings)
-	switch named := !given || outside || target != nil && !isAddress(target.Host); {
+	switch named := !given || outside || target != nil && !peer.IsAddress(target.Host); {
 	case unread == nil:
 		served = l.pods.Served(node)
 	case named:
@@ -285,9 +285,4 @@ func parseSources(text string) (sources []netip.Prefix, ok bool) {
 	}
 	p, err := netip.ParsePrefix(text)
 	return []netip.Prefix{p.Masked()}, err == nil
-}
-
-func isAddress(host string) bool {
-	_, err := netip.ParseAddr(host)
-	return err == nil
 }

@@ -17,11 +17,13 @@ type Way struct {
 	// Client is nil if it is not known; then there must be a Message.
 	Client *connection.Client
 	Target connection.Target
-	// Message is what is sent to a URL, whose host and port are the target; nil for a target without one.
+	// Service replaces the target's host, and Message the target: they are the Service's full name, and the host and the
+	// port of a URL. Service is the zero key, and Message nil, if there is none.
+	Service cluster.Key
 	Message *request.Message
 	// Namespace is that of a Service that the target names without one, for a Client that is no Pod.
 	Namespace string
-	// DNS is how the host is looked up, by a Client that is a Pod.
+	// DNS is how the host is looked up, by a Client that is a Pod; its name is the target's.
 	DNS Question
 	// To is the Pod or workload that is connected to, instead of the target's host.
 	To *dnsconfig.Subject
@@ -59,8 +61,15 @@ func (i *Inspector) newWalker(v *cluster.View, n NodeSettings) *walker {
 
 // path explains all layers on a way.
 func (w *walker) path(ctx context.Context, of *Way) (*path.Explanation, error) {
+	target := of.Target
+	switch domains := w.Domains(); {
+	case of.Message != nil:
+		target = path.TargetOf(of.Message)
+	case of.Service.Name != "" && len(domains) > 0:
+		target.Host = of.Service.Name + "." + of.Service.Namespace + ".svc." + domains[0] + "."
+	}
 	r := path.Request{
-		World: w.world, Message: of.Message, Now: time.Now(), Target: of.Target, Namespace: of.Namespace, To: of.To,
+		World: w.world, Message: of.Message, Now: time.Now(), Target: target, Namespace: of.Namespace, To: of.To,
 		Kernel: of.Kernel, Judge: of.Judge, Published: w.published(),
 	}
 	if of.Message != nil {
@@ -75,8 +84,10 @@ func (w *walker) path(ctx context.Context, of *Way) (*path.Explanation, error) {
 			return nil, err
 		}
 		r.Client = &client
-		if _, bad := netip.ParseAddr(of.Target.Host); bad != nil && of.To == nil && client.Place == connection.InPod {
-			r.DNS = w.explain(ctx, w.world.Linter, of.DNS)
+		if _, bad := netip.ParseAddr(target.Host); bad != nil && of.To == nil && client.Place == connection.InPod {
+			question := of.DNS
+			question.Name = target.Host
+			r.DNS = w.explain(ctx, w.world.Linter, question)
 		}
 	}
 	return path.Explain(&r), nil

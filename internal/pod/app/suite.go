@@ -50,22 +50,17 @@ func (w *walker) of(ctx context.Context, c *suite.Case, n NodeSettings) (*path.E
 		client = *c.Elsewhere
 	}
 	way := Way{
-		Client: &client, Target: c.Peer.Target, Message: c.Message, Namespace: c.Namespace, To: c.Pod,
-		DNS: Question{Name: c.Peer.Host, Subject: c.Client, Libc: dnsconfig.Glibc, Node: n},
+		Client: &client, Target: c.Peer.Target, Service: c.Peer.Service, Message: c.Message, Namespace: c.Namespace, To: c.Pod,
+		DNS: Question{Subject: c.Client, Libc: dnsconfig.Glibc, Node: n},
 	}
-	switch domains := w.Domains(); {
-	case c.Name != "" && c.Elsewhere != nil:
+	switch {
+	case c.Name == "":
+		return w.path(ctx, &way)
+	case c.Elsewhere != nil:
 		return nil, errors.New("names without a port are looked up by Pods, and the client is none")
-	case c.Name != "":
-		way.DNS.Name = c.Name
-		return path.OfName(w.explain(ctx, w.world.Linter, way.DNS)), nil
-	case c.Peer.Service.Name != "" && len(domains) > 0:
-		way.Target.Host = c.Peer.Service.Name + "." + c.Peer.Service.Namespace + ".svc." + domains[0] + "."
-		way.DNS.Name = way.Target.Host
-	case c.Message != nil:
-		way.DNS.Name = c.Message.Name
 	}
-	return w.path(ctx, &way)
+	way.DNS.Name = c.Name
+	return path.OfName(w.explain(ctx, w.world.Linter, way.DNS)), nil
 }
 
 // WriteSuite writes a first suite: what the cluster allows today. Services and routes are those of a namespace, "" is

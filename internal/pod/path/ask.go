@@ -26,6 +26,11 @@ var (
 	}
 )
 
+// TargetOf returns what a client of a URL connects to.
+func TargetOf(m *request.Message) connection.Target {
+	return connection.Target{Host: m.Name, Port: strconv.Itoa(int(m.Port)), Protocol: frontend.TCP}
+}
+
 // ask adds the layers of the request, if it comes to a gateway.
 func (x *explainer) ask() {
 	r := &request.Request{World: x.Gateway, Linter: x.Linter, Message: *x.Message, Now: x.Now}

@@ -60,7 +60,7 @@ func lacksPort(text string) bool {
 		return false // a URL
 	}
 	host, _, slash := strings.Cut(text, "/")
-	if slash && isAddress(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")) {
+	if slash && IsAddress(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")) {
 		return true
 	}
 	end := strings.LastIndex(text, "/")
@@ -124,7 +124,7 @@ func Parse(text string) (p Peer, err error) {
 	if at := strings.LastIndex(text, ":"); at >= 0 {
 		host, port = text[:at], text[at+1:]
 	}
-	if port == "" || isAddress(text) {
+	if port == "" || IsAddress(text) {
 		return p, fmt.Errorf(
 			"%q has no port, as in shop/db-0:5432, svc/shop/db:5432, db.shop:5432/udp or [fd00::1]:443",
 			text,
@@ -153,7 +153,11 @@ func Parse(text string) (p Peer, err error) {
 	return p, err
 }
 
-func isAddress(host string) bool {
+// IsURL reports whether a text is a URL, and not a name or a target.
+func IsURL(text string) bool { return strings.Contains(text, "://") }
+
+// IsAddress reports whether a text is an IP address.
+func IsAddress(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil
 }

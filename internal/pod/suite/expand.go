@@ -4,19 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/pod/connection"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/peer"
 	"portolan.dev/portolan/internal/pod/request"
-	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
 // MostCases is the maximum number of cases of a suite.
@@ -82,8 +78,8 @@ func (x *expander) test(t *Test, most int) (all []Case, err error) {
 // address, a Pod or workload, or Pods by a selector.
 func (x *expander) clients(text string) (all []Case, err error) {
 	place, node, _ := strings.Cut(text, "/")
-	if place == peer.Node || place == peer.Outside || isAddress(text) {
-		if isAddress(text) {
+	if place == peer.Node || place == peer.Outside || peer.IsAddress(text) {
+		if peer.IsAddress(text) {
 			place, node = text, ""
 		}
 		c, _ := peer.ParseClient(place, node)
@@ -99,11 +95,9 @@ func (x *expander) clients(text string) (all []Case, err error) {
 // targets returns what a text names as a target, in cases without a client: a URL, a name alone, Pods by a selector
 // with a port, or what peer.Parse parses.
 func (x *expander) targets(t *Test, text string) (all []Case, err error) {
-	if strings.Contains(text, "://") {
+	if peer.IsURL(text) {
 		m, err := request.ParseMessage(cmp.Or(t.Method, "GET"), text, t.Headers)
-		c := Case{To: text, Message: &m}
-		c.Peer.Target = connection.Target{Host: m.Name, Port: strconv.Itoa(int(m.Port)), Protocol: frontend.TCP}
-		return []Case{c}, err
+		return []Case{{To: text, Message: &m}}, err
 	}
 	if t.Method != "" || len(t.Headers) > 0 {
 		return nil, fmt.Errorf("method and headers go with a URL, and %q is none", text)
@@ -139,12 +133,7 @@ func (x *expander) targets(t *Test, text string) (all []Case, err error) {
 }
 
 // isName reports whether a target is a name without a port.
-func isName(text string) bool { return !strings.ContainsAny(text, "/:") && !isAddress(text) }
-
-func isAddress(text string) bool {
-	_, err := netip.ParseAddr(text)
-	return err == nil
-}
+func isName(text string) bool { return !strings.ContainsAny(text, "/:") && !peer.IsAddress(text) }
 
 // isSelector reports whether a text is NAMESPACE/SELECTOR.
 func isSelector(text string) bool {

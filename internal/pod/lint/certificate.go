@@ -56,23 +56,22 @@ func (j *reporter) noSecret(field string, key cluster.Key) {
 			names = append(names, s.Name)
 		}
 	}
+	j.missing(TLSSecretMissing, field, "Secret", key, names, "there is no certificate for it")
+}
+
+// missing reports an object that does not exist, unless it may be in manifests that were not read. names are the objects
+// of its kind in its namespace, and so is what comes of it.
+func (j *reporter) missing(rule, field, kind string, key cluster.Key, names []string, so string) {
 	slices.Sort(names)
 	near := suggest.Closest(key.Name, names[:min(len(names), mostHints)])
 	if near == "" && !j.Observed {
 		return
 	}
-	fix := "create the Secret, or correct the name"
+	fix := "create the " + kind + ", or correct the name"
 	if near != "" {
-		fix = "write " + near + ", or create the Secret"
+		fix = "write " + near + ", or create the " + kind
 	}
-	j.add(
-		TLSSecretMissing,
-		field,
-		fix,
-		"Secret %s does not exist%s: there is no certificate for it",
-		key,
-		didYouMean(near),
-	)
+	j.add(rule, field, fix, "%s %s does not exist%s: %s", kind, key, didYouMean(near), so)
 }
 
 // authorities checks that the ConfigMaps exist which have the authorities for the certificates of clients.
@@ -99,23 +98,8 @@ func (j *reporter) noConfigMap(field string, key cluster.Key) {
 			names = append(names, m.Name)
 		}
 	}
-	slices.Sort(names)
-	near := suggest.Closest(key.Name, names[:min(len(names), mostHints)])
-	if near == "" && !j.Observed {
-		return
-	}
-	fix := "create the ConfigMap, or correct the name"
-	if near != "" {
-		fix = "write " + near + ", or create the ConfigMap"
-	}
-	j.add(
-		TLSAuthorityMissing,
-		field,
-		fix,
-		"ConfigMap %s does not exist%s: clients with certificates of its authorities are refused, all if it is the only one",
-		key,
-		didYouMean(near),
-	)
+	j.missing(TLSAuthorityMissing, field, "ConfigMap", key, names,
+		"clients with certificates of its authorities are refused, all if it is the only one")
 }
 
 // certificateFor checks that a certificate, which may be nil, has the names of hosts. A wildcard stands for one

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -90,7 +91,7 @@ func (d *Draft) service(to string, judge Judge) {
 			of[by] = seen
 		}
 	}
-	for _, namespace := range sortedKeys(outcomes) {
+	for _, namespace := range slices.Sorted(maps.Keys(outcomes)) {
 		d.add(namespace, to, outcomes[namespace])
 	}
 }
@@ -98,7 +99,7 @@ func (d *Draft) service(to string, judge Judge) {
 // add adds the tests of the clients of a namespace.
 func (d *Draft) add(namespace, to string, outcomes map[string]Outcome) {
 	byOutcome := make(map[Outcome][]string)
-	for _, client := range sortedKeys(outcomes) {
+	for _, client := range slices.Sorted(maps.Keys(outcomes)) {
 		if o := outcomes[client]; o == Connects || o == Refused || o == Dropped {
 			byOutcome[o] = append(byOutcome[o], client)
 		}
@@ -159,9 +160,7 @@ func (d *Draft) urls() (all []string) {
 			return
 		}
 		for _, scheme := range []string{"http", "https"} {
-			if url := scheme + "://" + host + cmp.Or(path, "/"); !slices.Contains(all, url) {
-				all = append(all, url)
-			}
+			all = append(all, scheme+"://"+host+cmp.Or(path, "/"))
 		}
 	}
 	for r := range cluster.HTTPRoutes.All(d.view) {
@@ -189,7 +188,7 @@ func (d *Draft) urls() (all []string) {
 		}
 	}
 	slices.Sort(all)
-	return all
+	return slices.Compact(all)
 }
 
 // Write writes the suite.
@@ -200,12 +199,4 @@ func (d *Draft) Write(w io.Writer) error {
 		return err
 	}
 	return encoder.Close()
-}
-
-func sortedKeys[V any](m map[string]V) (all []string) {
-	for k := range m {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
 }

@@ -258,7 +258,7 @@ func (s *sandboxes) endAll(ctx context.Context) {
 func (s *sandboxes) endAway(ctx context.Context, id attach.ID) error {
 	defer s.lock(id)()
 	record, ok := s.pool.Get(id)
-	if !ok || !slices.Contains(s.pool.Ended(), id) {
+	if !ok || !s.pool.HasEnded(id) {
 		return nil
 	}
 	return s.undo(ctx, record)

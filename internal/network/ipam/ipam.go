@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -64,7 +65,7 @@ type Pool struct {
 
 	mu      sync.Mutex
 	records map[attach.ID]Record
-	ended   []attach.ID // when the Pool was opened
+	ended   map[attach.ID]struct{} // of records: see Ended
 	owners  map[netip.Addr]attach.ID
 	tombs   tombs
 	bands   []*band // at most one of each family, IPv4 first
@@ -91,7 +92,7 @@ func open(cfg Config, from store) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, store: from,
-		records: make(map[attach.ID]Record), owners: make(map[netip.Addr]attach.ID), tombs: newTombs(),
+		records: make(map[attach.ID]Record), ended: make(map[attach.ID]struct{}), owners: make(map[netip.Addr]attach.ID), tombs: newTombs(),
 	}
 	if err := p.restore(stored); err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (p *Pool) restore(stored []entry) error {
 		}
 		p.records[e.ID] = e.Record
 		if e.ended {
-			p.ended = append(p.ended, e.ID)
+			p.ended[e.ID] = struct{}{}
 		}
 	}
 	return nil
@@ -253,7 +254,7 @@ func (p *Pool) pick(b *band, id attach.ID, now time.Time) (netip.Addr, bool) {
 // insert inserts a record that is on disk, with addresses that are taken out of bands.
 func (p *Pool) insert(r Record, taken []*band) {
 	p.tombs.remove(r.ID) // its file is that of the record now
-	p.ended = slices.DeleteFunc(p.ended, func(id attach.ID) bool { return id == r.ID })
+	delete(p.ended, r.ID)
 	p.records[r.ID] = r
 	for _, addr := range r.Addresses {
 		p.owners[addr] = r.ID
@@ -278,6 +279,7 @@ func (p *Pool) Release(id attach.ID) error {
 		return fmt.Errorf("record that Pod %s has no address: %w", r.Pod(), err)
 	}
 	delete(p.records, id)
+	delete(p.ended, id)
 	for _, addr := range r.Addresses {
 		delete(p.owners, addr)
 		for _, b := range p.bands {
@@ -346,7 +348,15 @@ func (p *Pool) All() []Record {
 func (p *Pool) Ended() []attach.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.ended)
+	return slices.Collect(maps.Keys(p.ended))
+}
+
+// HasEnded reports whether an attachment is one of Ended now.
+func (p *Pool) HasEnded(id attach.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ended := p.ended[id]
+	return ended
 }
 
 // Stats is the state of a range.

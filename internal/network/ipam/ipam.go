@@ -92,7 +92,8 @@ func open(cfg Config, from store) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, store: from,
-		records: make(map[attach.ID]Record), ended: make(map[attach.ID]struct{}), owners: make(map[netip.Addr]attach.ID), tombs: newTombs(),
+		records: make(map[attach.ID]Record), ended: make(map[attach.ID]struct{}),
+		owners: make(map[netip.Addr]attach.ID), tombs: newTombs(),
 	}
 	if err := p.restore(stored); err != nil {
 		return nil, err

@@ -18,6 +18,28 @@ import (
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
 
+// withSocket returns settings with a socket of the test's own.
+func withSocket(t *testing.T) config.Config {
+	settings := config.Default()
+	settings.Policy.CNI.Socket, settings.Policy.CNI.Install = filepath.Join(t.TempDir(), "s"), false
+	return settings
+}
+
+// bound returns the Policy of Node n1 in an empty cluster, with its socket bound, until the test ends.
+func bound(t *testing.T, cfg Config) *Policy {
+	t.Helper()
+	cfg.Store, cfg.Node, cfg.Loaded = cluster.NewStore(), "n1", func() {}
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	if _, err := p.Bind(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestEndServesNetwork: a network in this process has sandboxes admitted and released while the agent ends, until it
 // says that it is done.
 func TestEndServesNetwork(t *testing.T) {
@@ -25,19 +47,7 @@ func TestEndServesNetwork(t *testing.T) {
 	if !namespacetest.OnNode(t) {
 		return
 	}
-	settings := config.Default()
-	settings.Policy.CNI.Socket, settings.Policy.CNI.Install = filepath.Join(t.TempDir(), "s"), false
-	p, err := New(Config{
-		Settings: settings, Store: cluster.NewStore(), Node: "n1", Loaded: func() {}, Linked: true,
-		Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if _, err := p.Bind(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p := bound(t, Config{Settings: withSocket(t), Linked: true, Log: slog.New(slog.DiscardHandler)})
 	web := attachment("web-0", "u1", "10.244.1.7")
 	web.Network = "pods"
 	p.cfg.Store.Update(func(tx *cluster.Tx) {
@@ -71,19 +81,9 @@ func TestBegin(t *testing.T) {
 	if !namespacetest.OnNode(t) {
 		return
 	}
-	settings := config.Default()
-	settings.Policy.CNI.Socket, settings.Policy.CNI.Install = filepath.Join(t.TempDir(), "s"), false
-	run := func() (p *Policy) {
-		p, err := New(Config{
-			Settings: settings, Store: cluster.NewStore(), Node: "n1", Loaded: func() {}, Linked: true,
-			Log: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Bind(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	settings := withSocket(t)
+	run := func() *Policy {
+		p := bound(t, Config{Settings: settings, Linked: true, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- p.Run(ctx) }()
@@ -93,7 +93,6 @@ func TestBegin(t *testing.T) {
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("Run: %v", err)
 			}
-			p.Close()
 		})
 		return p
 	}
@@ -118,20 +117,11 @@ func TestEndAnswersPlugin(t *testing.T) {
 	if !namespacetest.OnNode(t) {
 		return
 	}
-	settings := config.Default()
-	settings.Policy.CNI.Socket, settings.Policy.CNI.Install = filepath.Join(t.TempDir(), "s"), false
+	settings := withSocket(t)
 	var log bytes.Buffer // read when nothing writes any more
-	p, err := New(Config{
-		Settings: settings, Store: cluster.NewStore(), Node: "n1", Loaded: func() {},
-		Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	p := bound(t, Config{
+		Settings: settings, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if _, err := p.Bind(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	p.cfg.Store.Update(func(tx *cluster.Tx) {
 		tx.Put(&cluster.Node{Name: "n1"})
 		tx.SetFreshness(cluster.Live, p.Needs()...)

@@ -2,10 +2,10 @@ package link_test
 
 import (
 	"encoding/binary"
+	"net"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/network/link"
 	"portolan.dev/portolan/test/namespace"
@@ -27,27 +27,11 @@ func TestNeighborFlood(t *testing.T) {
 	ns, pod := newPod(t, 1)
 	must(t, create(config, pod))
 	must(t, link.Up(config, pod))
-	must(t, ns.Do(func() error {
-		eth0, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		to := &unix.SockaddrLinklayer{Ifindex: eth0.Attrs().Index, Protocol: unix.ETH_P_ARP<<8&0xff00 | unix.ETH_P_ARP>>8}
-		own, node := eth0.Attrs().HardwareAddr, config.Source4.AsSlice()
-		for i := range uint32(2000) {
-			b := append(append(append([]byte{}, link.HostMAC()...), own...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
-			b = binary.BigEndian.AppendUint32(append(b, own...), 198<<24|18<<16|i)
-			b = append(append(b, 0, 0, 0, 0, 0, 0), node...)
-			if err := unix.Sendto(fd, b, 0, to); err != nil {
-				return err
-			}
-		}
-		return nil
+	node := config.Source4.AsSlice()
+	must(t, namespacetest.SendFrames(ns, "eth0", 2000, func(own net.HardwareAddr, i uint32) []byte {
+		b := append(append(append([]byte{}, link.HostMAC()...), own...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
+		b = binary.BigEndian.AppendUint32(append(b, own...), 198<<24|18<<16|i)
+		return append(append(b, 0, 0, 0, 0, 0, 0), node...)
 	}))
 	all, err := netlink.NeighList(0, netlink.FAMILY_V4)
 	must(t, err)

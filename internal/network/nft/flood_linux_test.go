@@ -46,26 +46,11 @@ func countNeighbors(t *testing.T) int {
 
 // solicitRouters sends Router Solicitations (RFC 4861, section 4.1), each from an address and a MAC of its own.
 func solicitRouters(pod *namespace.Network, n uint32) error {
-	return pod.Do(func() error {
-		eth0, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		to := &unix.SockaddrLinklayer{Ifindex: eth0.Attrs().Index, Protocol: unix.ETH_P_IPV6<<8&0xff00 | unix.ETH_P_IPV6>>8}
-		all := netip.MustParseAddr("ff02::2")
-		for i := range n {
-			from := netip.MustParseAddr("fe80::1").As16()
-			binary.BigEndian.PutUint32(from[10:], i+1)
-			if err := unix.Sendto(fd, solicitation(eth0.Attrs().HardwareAddr, netip.AddrFrom16(from), all), 0, to); err != nil {
-				return err
-			}
-		}
-		return nil
+	all := netip.MustParseAddr("ff02::2")
+	return namespacetest.SendFrames(pod, "eth0", n, func(mac net.HardwareAddr, i uint32) []byte {
+		from := netip.MustParseAddr("fe80::1").As16()
+		binary.BigEndian.PutUint32(from[10:], i+1)
+		return solicitation(mac, netip.AddrFrom16(from), all)
 	})
 }
 

@@ -180,3 +180,25 @@ func must(tb testing.TB, err error) {
 		tb.Fatal(err)
 	}
 }
+
+// SendFrames sends n Ethernet frames out of a device of a namespace. frame returns the i-th, given the device's MAC.
+func SendFrames(ns *namespace.Network, device string, n uint32, frame func(mac net.HardwareAddr, i uint32) []byte) error {
+	return ns.Do(func() error {
+		link, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		to := &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index}
+		for i := range n {
+			if err := unix.Sendto(fd, frame(link.Attrs().HardwareAddr, i), 0, to); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

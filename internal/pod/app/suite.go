@@ -12,21 +12,28 @@ import (
 	"portolan.dev/portolan/internal/pod/suite"
 )
 
-// Test judges a suite, in one state of the model. The results have no explanations of what passed. The error has what
-// of the suite names nothing in the cluster; the rest is judged.
+// mostExplained is the maximum number of cases that fail with an explanation: a suite for another cluster has
+// suite.MostCases that fail, of up to some 10 KB each.
+const mostExplained = 1000
+
+// Test judges a suite, in one state of the model. The results have no explanations of what passed, nor of more than
+// mostExplained that failed. The error has what of the suite names nothing in the cluster; the rest is judged.
 func (i *Inspector) Test(ctx context.Context, s *suite.Suite, n NodeSettings) (all []suite.Result, err error) {
 	i.store.View(func(v *cluster.View) {
 		var cases []suite.Case
 		cases, err = s.Expand(v)
-		w := i.newWalker(v, n)
+		w, explained := i.newWalker(v, n), 0
 		for k := range cases {
 			if ctx.Err() != nil {
 				err = ctx.Err()
 				return
 			}
 			r := w.judge(ctx, &cases[k], n)
-			if r.Passed() {
+			switch {
+			case r.Passed() || explained == mostExplained:
 				r.Explanation = nil
+			default:
+				explained++
 			}
 			all = append(all, r)
 		}

@@ -42,20 +42,13 @@ type expander struct {
 
 // test returns the cases of a test, up to a number.
 func (x *expander) test(t *Test, most int) (all []Case, err error) {
-	var clients, targets []Case
-	for _, text := range t.From {
-		of, err := x.clients(text)
-		if err != nil {
-			return nil, fmt.Errorf("from: %w", err)
-		}
-		clients = append(clients, of...)
+	clients, err := ends(t.From, x.clients)
+	if err != nil {
+		return nil, fmt.Errorf("from: %w", err)
 	}
-	for _, text := range t.To {
-		of, err := x.targets(t, text)
-		if err != nil {
-			return nil, fmt.Errorf("to: %w", err)
-		}
-		targets = append(targets, of...)
+	targets, err := ends(t.To, func(text string) ([]Case, error) { return x.targets(t, text) })
+	if err != nil {
+		return nil, fmt.Errorf("to: %w", err)
 	}
 	if n := len(clients) * len(targets); n > most {
 		return nil, fmt.Errorf("%d clients with %d targets are more cases than the %d that a suite may have", len(clients),
@@ -69,6 +62,20 @@ func (x *expander) test(t *Test, most int) (all []Case, err error) {
 				continue // a Pod and itself
 			}
 			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+// ends returns what texts name, up to MostCases.
+func ends(texts []string, of func(string) ([]Case, error)) (all []Case, err error) {
+	for _, text := range texts {
+		named, err := of(text)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, named...); len(all) > MostCases {
+			return nil, fmt.Errorf("more than %d are named", MostCases)
 		}
 	}
 	return all, nil

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/test/child"
 )
 
 // nodeMemoryLimit is that of agents with the parts proxy and policy in the shipped manifests
@@ -52,15 +53,10 @@ policy: {cni: {socket: %s}}
 			cmd := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, portolan, "node", "--config", config)
 			cmd.Env = append(os.Environ(), "NODE_NAME=node-1")
 			cmd.Stdout, cmd.Stderr = log, log
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			if err := cmd.Start(); err != nil {
+			ended, err := child.Start(cmd)
+			if err != nil {
 				t.Fatal(err)
 			}
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				_ = cmd.Wait() // it is killed
-			}()
 			defer func() {
 				_ = cmd.Process.Kill()
 				<-ended

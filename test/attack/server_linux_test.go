@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/test/child"
 )
 
 // memoryLimit is that of the shipped manifests (deploy/kustomize/base), in octets.
@@ -45,7 +47,7 @@ type server struct {
 	group string // the memory control group
 	// manifests is the directory of a gateway's.
 	manifests string
-	ended     chan struct{}
+	ended     <-chan struct{}
 	most      usage
 	// unseen counts the requests to the admin server that failed.
 	unseen atomic.Int32
@@ -76,7 +78,7 @@ func start(t *testing.T, settings string) *server {
 func launch(t *testing.T, limit int, command, settings string) *server {
 	t.Helper()
 	dir := t.TempDir()
-	s := &server{t: t, log: filepath.Join(dir, "log"), ended: make(chan struct{})}
+	s := &server{t: t, log: filepath.Join(dir, "log")}
 	s.group = memoryGroup(t, limit)
 	config := filepath.Join(dir, "portolan.yaml")
 	text := fmt.Sprintf("admin: {listen: '%s'}\n%s", adminAddr, settings)
@@ -91,14 +93,9 @@ func launch(t *testing.T, limit int, command, settings string) *server {
 	// The shell enters the group before it becomes the server.
 	s.cmd = exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, s.group, portolan, command, "--config", config)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	if s.ended, err = child.Start(s.cmd); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		defer close(s.ended)
-		_ = s.cmd.Wait() // it is killed
-	}()
 	t.Cleanup(s.stop)
 	return s
 }

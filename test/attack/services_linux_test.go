@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/test/child"
 )
 
 // proxyMemoryLimit is that of the service proxy in the shipped manifests (deploy/kustomize/proxy), in
@@ -39,15 +40,10 @@ func TestLargeServices(t *testing.T) {
 			group := memoryGroup(t, proxyMemoryLimit)
 			cmd := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group, portolan, "proxy", "--config", config)
 			cmd.Stdout, cmd.Stderr = log, log
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			if err := cmd.Start(); err != nil {
+			ended, err := child.Start(cmd)
+			if err != nil {
 				t.Fatal(err)
 			}
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				_ = cmd.Wait() // it is killed
-			}()
 			defer func() {
 				_ = cmd.Process.Kill()
 				<-ended

@@ -11,12 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"portolan.dev/portolan/internal/support/testcert"
 	"portolan.dev/portolan/test/await"
+	"portolan.dev/portolan/test/child"
 	"portolan.dev/portolan/test/program"
 )
 
@@ -80,13 +80,13 @@ func run(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	ended, err := child.Start(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
+		<-ended
 		if t.Failed() {
 			t.Logf("%s:\n%s", cmd, out.text.String())
 		}

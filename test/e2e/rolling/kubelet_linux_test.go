@@ -18,6 +18,7 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 
+	"portolan.dev/portolan/test/child"
 	"portolan.dev/portolan/test/e2e/nodens"
 	"portolan.dev/portolan/test/namespace"
 )
@@ -34,7 +35,7 @@ type pod struct {
 	*corev1.Pod
 	address string
 	cmd     *exec.Cmd
-	ended   chan struct{} // closed when the container has ended
+	ended   <-chan struct{} // closed when the container has ended
 	ready   atomic.Bool
 }
 
@@ -56,7 +57,7 @@ type kubelet struct {
 func (k *kubelet) run() *pod {
 	k.t.Helper()
 	k.made++
-	p := &pod{address: fmt.Sprintf("10.244.0.%d", k.made), ended: make(chan struct{})}
+	p := &pod{address: fmt.Sprintf("10.244.0.%d", k.made)}
 	made, err := k.pods.Create(k.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("portolan-%d", k.made), Labels: map[string]string{"k8s-app": "kube-dns"}},
 		Spec: corev1.PodSpec{
@@ -97,18 +98,14 @@ func (k *kubelet) start(p *pod) error {
 	// The shell waits until the network is there.
 	p.cmd = exec.Command("sh", append([]string{"-c", `read -r _ && exec "$@"`, "sh"}, k.args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	begin, err := p.cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if p.ended, err = child.Start(p.cmd); err != nil {
 		return err
 	}
-	go func() {
-		_ = p.cmd.Wait() // it is told to end
-		close(p.ended)
-	}()
 	k.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // it may have ended
 		<-p.ended

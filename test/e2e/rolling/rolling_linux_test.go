@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portolan.dev/portolan/test/await"
+	"portolan.dev/portolan/test/child"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 	"portolan.dev/portolan/test/e2e/nodens"
@@ -192,13 +192,13 @@ func startKubeProxy(t *testing.T, control *controlplane.ControlPlane) {
 		"--cluster-cidr=10.244.0.0/16", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0",
 		"--conntrack-tcp-timeout-close-wait=0")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	ended, err := child.Start(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
 			t.Logf("kube-proxy said:\n%s", text[max(0, len(text)-4000):])
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/test/await"
+	"portolan.dev/portolan/test/child"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 	"portolan.dev/portolan/test/e2e/nodens"
@@ -163,7 +164,10 @@ func awaitTables(t *testing.T, want ...string) {
 }
 
 // running is a process on the node.
-type running struct{ cmd *exec.Cmd }
+type running struct {
+	cmd   *exec.Cmd
+	ended <-chan struct{}
+}
 
 func start(t *testing.T, args []string) *running {
 	t.Helper()
@@ -172,17 +176,14 @@ func start(t *testing.T, args []string) *running {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p := &running{exec.Command(args[0], args[1:]...)}
+	p := &running{cmd: exec.Command(args[0], args[1:]...)}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	if p.ended, err = child.Start(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-		}
+		_ = p.cmd.Process.Kill() // it may have ended
+		<-p.ended
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
 			t.Logf("%s said:\n%s", filepath.Base(args[0]), text[max(0, len(text)-4000):])
 		}
@@ -196,7 +197,7 @@ func (p *running) stop(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	_ = p.cmd.Wait() // kube-proxy ends by the signal
+	<-p.ended // kube-proxy ends by the signal
 }
 
 // createObjects creates the Node, and a Service with its endpoints.

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +25,7 @@ import (
 
 	"portolan.dev/portolan/internal/kube/apitest"
 	"portolan.dev/portolan/test/await"
+	"portolan.dev/portolan/test/child"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 	"portolan.dev/portolan/test/program"
 )
@@ -49,7 +49,7 @@ type Agent struct {
 
 	mu      sync.Mutex // guards the fields below
 	process *exec.Cmd  // nil after Stop
-	ended   chan struct{}
+	ended   <-chan struct{}
 }
 
 // Admin is the agent's admin address.
@@ -149,21 +149,9 @@ func (a *Agent) spawn(t *testing.T) {
 	cmd := exec.Command(a.Program, "node", "--parts", a.parts, "--kubeconfig", a.kubeconfig, "--config", a.config)
 	cmd.Env = append(os.Environ(), "NODE_NAME="+Node)
 	cmd.Stdout, cmd.Stderr = a.log, a.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	ended := make(chan struct{})
+	ended, err := child.Start(cmd)
 	a.process, a.ended = cmd, ended
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the agent is killed when the thread that started it ends
-		defer runtime.UnlockOSThread()
-		defer close(ended)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // it is killed
-		}
-	}()
-	must(t, <-started)
+	must(t, err)
 }
 
 // Stop kills the agent.

@@ -160,7 +160,6 @@ var arrows = []arrow{
 	{"pod/lint", "proxy/frontend", "which values annotations may have"},
 	{"pod", "support/suggest", "names with a typing error"},
 	{"pod/peer", "proxy/frontend", "protocols of targets"},
-	{"pod/suite", "proxy/frontend", "protocols of targets"},
 	{"pod/suite", "support/yamlerr", "lines of errors"},
 	{"pod/app", "config", "settings of the cluster's DNS"},
 	{"pod/app", "kube/manifest", "problems of manifests are findings"},

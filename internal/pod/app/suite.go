@@ -57,8 +57,13 @@ func (w *walker) of(ctx context.Context, c *suite.Case, n NodeSettings) (*path.E
 		client = *c.Elsewhere
 	}
 	way := Way{
-		Client: &client, Target: c.Peer.Target, Service: c.Peer.Service, Message: c.Message, Namespace: c.Namespace, To: c.Pod,
-		DNS: Question{Subject: c.Client, Libc: dnsconfig.Glibc, Node: n},
+		Client:    &client,
+		Target:    c.Peer.Target,
+		Service:   c.Peer.Service,
+		Message:   c.Message,
+		Namespace: c.Namespace,
+		To:        c.Pod,
+		DNS:       Question{Subject: c.Client, Libc: dnsconfig.Glibc, Node: n},
 	}
 	switch {
 	case c.Name == "":

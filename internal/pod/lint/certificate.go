@@ -59,8 +59,8 @@ func (j *reporter) noSecret(field string, key cluster.Key) {
 	j.missing(TLSSecretMissing, field, "Secret", key, names, "there is no certificate for it")
 }
 
-// missing reports an object that does not exist, unless it may be in manifests that were not read. names are the objects
-// of its kind in its namespace, and so is what comes of it.
+// missing reports an object that does not exist, unless it may be in manifests that were not read. names are the
+// objects of its kind in its namespace, and so is what comes of it.
 func (j *reporter) missing(rule, field, kind string, key cluster.Key, names []string, so string) {
 	slices.Sort(names)
 	near := suggest.Closest(key.Name, names[:min(len(names), mostHints)])

@@ -20,6 +20,7 @@ import (
 
 // withSocket returns settings with a socket of the test's own.
 func withSocket(t *testing.T) config.Config {
+	t.Helper()
 	settings := config.Default()
 	settings.Policy.CNI.Socket, settings.Policy.CNI.Install = filepath.Join(t.TempDir(), "s"), false
 	return settings

@@ -182,7 +182,12 @@ func must(tb testing.TB, err error) {
 }
 
 // SendFrames sends n Ethernet frames out of a device of a namespace. frame returns the i-th, given the device's MAC.
-func SendFrames(ns *namespace.Network, device string, n uint32, frame func(mac net.HardwareAddr, i uint32) []byte) error {
+func SendFrames(
+	ns *namespace.Network,
+	device string,
+	n uint32,
+	frame func(mac net.HardwareAddr, i uint32) []byte,
+) error {
 	return ns.Do(func() error {
 		link, err := netlink.LinkByName(device)
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// former is the former nodes of addresses. They stay until the address moves again or their Node is gone: nobody knows
-// when the last connection has ended.
+// former is the former nodes of addresses. They stay until they have the address again for a while, or their Node is
+// gone: nobody knows when the last connection has ended.
 type former struct {
 	kernel formerNodes
 	nodes  map[netip.Addr]netip.Addr // that the kernel has

@@ -57,7 +57,7 @@ type link struct {
 	machine *failover.Machine
 	addrs   map[netip.Addr]struct{}
 	macs    map[plan.ID]frame.MAC // of other agents, whose Nodes are there
-	// former are the nodes that announced addresses of this one before, and live. moved: they changed.
+	// former are the nodes that had addresses before this one, and live. moved: they changed.
 	former map[netip.Addr]plan.ID
 	moved  bool
 	// unannounced are addresses to announce, see flush.
@@ -69,9 +69,11 @@ func (l *link) do(out failover.Output, c *counters, cluster uint64) {
 	if len(out.Own) > 0 {
 		l.port.own(out.Own)
 	}
-	l.moved = l.moved || len(out.Handed)+len(out.Disown) > 0
+	l.moved = l.moved || len(out.Handed) > 0
 	for _, h := range out.Handed {
-		l.former[h.Addr] = h.Former
+		if l.former[h.Addr] = h.Former; h.Former == 0 {
+			delete(l.former, h.Addr)
+		}
 	}
 	l.unannounced = append(l.unannounced, out.Announce...)
 	for i := range out.Messages {
@@ -85,9 +87,6 @@ func (l *link) do(out failover.Output, c *counters, cluster uint64) {
 	}
 	if len(out.Disown) > 0 {
 		l.port.disown(out.Disown)
-		for _, a := range out.Disown {
-			delete(l.former, a)
-		}
 	}
 	c.taken.Add(uint64(len(out.Own)))
 	c.given.Add(uint64(len(out.Disown)))

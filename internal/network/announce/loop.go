@@ -333,7 +333,7 @@ func (l *loop) put(k *link, a netip.Addr) {
 		ids = append(ids, plan.IDOf(name))
 	}
 	k.addrs[a] = struct{}{}
-	k.do(k.machine.Put(a, ids, l.cfg.Serving(a)), &l.counters, l.cluster)
+	k.do(k.machine.Put(a, failover.Candidates{Ranked: ids, Serving: l.cfg.Serving(a)}), &l.counters, l.cluster)
 }
 
 // remove removes an address from a link, and closes the link if it was the last one.

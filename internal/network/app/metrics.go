@@ -21,12 +21,18 @@ type networkMetrics struct {
 	keys func() (peers, keyless int)
 }
 
+// The results of requests of the plugin.
+const (
+	done   = "done"
+	failed = "failed"
+)
+
 func newMetrics(n *Network) *networkMetrics {
 	var keys func() (peers, keyless int)
 	if n.worker.tunnels != nil {
 		keys = n.worker.countKeys
 	}
-	return &networkMetrics{
+	m := &networkMetrics{
 		keys:         keys,
 		transactions: n.worker.programmer, installed: n.installed.State,
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -35,13 +41,17 @@ func newMetrics(n *Network) *networkMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}, []string{"verb", "result"}),
 	}
+	for _, result := range []string{done, failed} { // so that the first one counts as an increase
+		m.requests.WithLabelValues(string(attach.Admit), result)
+	}
+	return m
 }
 
 // observe records a request of the plugin.
 func (m *networkMetrics) observe(verb attach.Verb, took time.Duration, err error) {
-	result := "done"
+	result := done
 	if err != nil {
-		result = "failed"
+		result = failed
 	}
 	m.requests.WithLabelValues(string(verb), result).Observe(took.Seconds())
 }

@@ -439,14 +439,14 @@ func TestAway(t *testing.T) {
 // deletedThen are links of which the first deletion is followed by something else.
 type deletedThen struct {
 	kernelEnds
-	then func()
+	then func(host string)
 }
 
 func (d *deletedThen) Delete(host string) error {
 	err := d.kernelEnds.Delete(host)
 	if then := d.then; then != nil {
 		d.then = nil
-		then()
+		then(host)
 	}
 	return err
 }
@@ -464,13 +464,18 @@ func TestAwayAndAgain(t *testing.T) {
 		attach.End(filepath.Join(filepath.Dir(dir), "cni.sock"), request(attach.Add, pod).ID)
 	}
 	s = start(t, k, dir, dual)
-	s.links = &deletedThen{kernelEnds{k}, func() {
-		if _, err := s.handle(t.Context(), request(attach.Add, "db")); err != nil {
+	again := "db"
+	s.links = &deletedThen{kernelEnds{k}, func(host string) {
+		if host == link.HostName("id-of-db", "eth0") { // they are undone in any order
+			again = "web"
+		}
+		if _, err := s.handle(t.Context(), request(attach.Add, again)); err != nil {
 			t.Error(err)
 		}
 	}}
 	s.endAll(t.Context())
-	if want := "policies of id-of-db,eth0, " + link.HostName("id-of-db", "eth0") + " up"; k.left() != want {
+	id := "id-of-" + again
+	if want := "policies of " + id + ",eth0, " + link.HostName(id, "eth0") + " up"; k.left() != want {
 		t.Errorf("left: %s, want %s", k.left(), want)
 	}
 }

@@ -109,6 +109,14 @@ func newWorker(cfg *Config, s *settings.Compiled) *worker {
 	return w
 }
 
+// pass is what one pass of the worker brings into the kernel.
+type pass struct {
+	scope   programmer.Scope
+	changes cluster.Changes
+	// hostChanged: the interfaces of the node, or their addresses, changed.
+	hostChanged bool
+}
+
 // run works until ctx is done, and returns nil.
 func (w *worker) run(ctx context.Context) error {
 	feed := w.cfg.Store.Subscribe()
@@ -116,29 +124,28 @@ func (w *worker) run(ctx context.Context) error {
 	defer w.programmer.Close()
 	missed := false // changes while the cluster was not known
 	for {
-		var changes cluster.Changes
-		hostChanged := false
+		var p pass
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-feed.Ready():
-			changes = feed.Pending()
+			p.changes = feed.Pending()
 		case <-w.router.HostChanged():
-			hostChanged = true
+			p.hostChanged = true
 		case <-w.programmer.Due():
 		}
 		if !w.known() {
 			missed = true
 			continue
 		}
-		scope := w.programmer.Begin()
-		if scope == programmer.None {
+		p.scope = w.programmer.Begin()
+		if p.scope == programmer.None {
 			continue // the next attempt brings everything
 		}
-		if changes.Everything || missed {
-			scope, missed = programmer.Full, false
+		if p.changes.Everything || missed {
+			p.scope, missed = programmer.Full, false
 		}
-		w.apply(ctx, scope, changes, hostChanged)
+		w.apply(ctx, p)
 		w.others.update(w.compiler.Problems())
 		w.watchKeys()
 	}
@@ -183,19 +190,19 @@ func (w *worker) known() (known bool) {
 	return known
 }
 
-// apply brings changes into the kernel, or everything.
-func (w *worker) apply(ctx context.Context, scope programmer.Scope, c cluster.Changes, hostChanged bool) {
+// apply brings what a pass has into the kernel, or everything.
+func (w *worker) apply(ctx context.Context, p pass) {
 	start := time.Now()
 	var err error
-	if scope == programmer.Full {
+	if p.scope == programmer.Full {
 		err = w.sync(ctx)
 	} else {
 		var changed bool
-		if changed, err = w.change(c, hostChanged); !changed {
+		if changed, err = w.change(p); !changed {
 			return
 		}
 	}
-	first := w.programmer.Done(programmer.Result{Scope: scope, Took: time.Since(start), Err: err})
+	first := w.programmer.Done(programmer.Result{Scope: p.scope, Took: time.Since(start), Err: err})
 	if first {
 		w.cfg.Log.Info("the kernel has the routes of the cluster", "took", time.Since(start))
 		w.cfg.Loaded()
@@ -238,14 +245,14 @@ func (w *worker) sync(ctx context.Context) error {
 }
 
 // change has the kernel have what changed, and reports whether anything did.
-func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err error) {
+func (w *worker) change(p pass) (changed bool, err error) {
 	var all []*plan.Changes
 	w.cfg.Store.View(func(v *cluster.View) {
-		if len(c.Objects) > 0 {
-			all = append(all, w.compiler.Apply(v, namesOf(c)))
+		if len(p.changes.Objects) > 0 {
+			all = append(all, w.compiler.Apply(v, namesOf(p.changes)))
 		}
 	})
-	if hostChanged {
+	if p.hostChanged {
 		host, err := w.router.Host()
 		if err != nil {
 			return true, fmt.Errorf("read the interfaces of the node: %w", err)
@@ -270,7 +277,7 @@ func (w *worker) change(c cluster.Changes, hostChanged bool) (changed bool, err 
 		changed = true
 		errs = append(errs, w.follow(new(plan.Changes)))
 	}
-	if hostChanged {
+	if p.hostChanged {
 		errs = append(errs, w.refresh())
 		if w.tunnels != nil { // their device may have been made anew
 			errs = append(errs, w.tunnels.Resync())

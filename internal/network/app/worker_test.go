@@ -82,7 +82,7 @@ func TestAddressInOwnRange(t *testing.T) {
 		t.Fatalf("Stats() = %v, %v, want the range", pool.Stats(), err)
 	}
 	r.host = host("10.244.0.5/16", "10.244.1.7/32")
-	if changed, err := w.change(cluster.Changes{}, true); !changed || err != nil {
+	if changed, err := w.change(pass{changes: cluster.Changes{}, hostChanged: true}); !changed || err != nil {
 		t.Errorf("change = %v, %v, want true", changed, err)
 	}
 	if got := pool.Stats(); len(got) != 0 {

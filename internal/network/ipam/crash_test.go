@@ -87,6 +87,7 @@ func (w *world) open() {
 			Load:   disk.Load,
 			Write:  func(e ipam.Entry) error { return guard(func() error { return disk.Write(e) }) },
 			Remove: func(id attach.ID) error { return guard(func() error { return disk.Remove(id) }) },
+			Settle: func(id attach.ID) error { return guard(func() error { return disk.Settle(id) }) },
 		},
 	)
 	must(w.t, err)

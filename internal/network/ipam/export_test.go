@@ -17,16 +17,18 @@ type StoreMethods struct {
 	Load   func() ([]Entry, error)
 	Write  func(Entry) error
 	Remove func(attach.ID) error
+	Settle func(attach.ID) error
 }
 
 func (m StoreMethods) load() ([]entry, error)    { return m.Load() }
 func (m StoreMethods) write(e entry) error       { return m.Write(e) }
 func (m StoreMethods) remove(id attach.ID) error { return m.Remove(id) }
+func (m StoreMethods) settle(id attach.ID) error { return m.Settle(id) }
 
 // Methods returns the methods of a directory of a boot.
 func Methods(path, boot string, log *slog.Logger) StoreMethods {
 	d := &directory{path: path, boot: boot, log: log}
-	return StoreMethods{d.load, d.write, d.remove}
+	return StoreMethods{d.load, d.write, d.remove, d.settle}
 }
 
 // OpenStore is Open with a Store.

@@ -273,6 +273,9 @@ func (p *Pool) Release(id attach.ID) error {
 	defer p.mu.Unlock()
 	r, ok := p.records[id]
 	if !ok {
+		if err := p.store.settle(id); err != nil {
+			p.cfg.Log.Warn("the record of an attachment that ended before is not settled", "attachment", id, "err", err)
+		}
 		return nil
 	}
 	now := p.cfg.Now()

@@ -197,6 +197,37 @@ func TestSameAttachment(t *testing.T) {
 	}
 }
 
+// TestEndedMeanwhile: the plugin marks a record when no process answers, which may have read it or ended the attachment by
+// then. The mark stays behind in no case.
+func TestEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for claim, before := range map[string]func(*ipam.Pool){
+		"while it is in use": func(*ipam.Pool) {},
+		"after its end":      func(p *ipam.Pool) { must(t, p.Release(id(1))) },
+	} {
+		for next, then := range map[string]func(*ipam.Pool) error{
+			"it ends":      func(p *ipam.Pool) error { return p.Release(id(1)) },
+			"begins again": func(p *ipam.Pool) error { _, err := p.Assign(record(1)); return err },
+		} {
+			socket := filepath.Join(t.TempDir(), "cni.sock")
+			p := open(t, attach.LinkRecords(socket), "10.0.0.0/24")
+			want := assign(t, p, 1)
+			before(p)
+			attach.End(socket, id(1))
+			must(t, then(p))
+			files, err := os.ReadDir(attach.LinkRecords(socket))
+			must(t, err)
+			if len(files) != 1 || files[0].Name() != id(1).String()+attach.LinkSuffix {
+				t.Errorf("marked %s, and %s: the files are %v", claim, next, files)
+			}
+			p = open(t, attach.LinkRecords(socket), "10.0.0.0/24")
+			if got := assign(t, p, 1); got != want || len(p.Ended()) > 0 {
+				t.Errorf("marked %s, and %s: %s, ended %v, want %s", claim, next, got, p.Ended(), want)
+			}
+		}
+	}
+}
+
 func TestSetRanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -73,6 +73,8 @@ type store interface {
 	write(e entry) error
 	// remove removes an entry, if there is one.
 	remove(id attach.ID) error
+	// settle undoes attach.End for an entry that load has returned. So do write and remove.
+	settle(id attach.ID) error
 }
 
 // recordFormat is the format of a file of the directory.
@@ -189,19 +191,43 @@ func (d *directory) read(path string) (e entry, ok bool, err error) {
 	return stored.entry, err == nil, err
 }
 
+func (d *directory) settle(id attach.ID) error {
+	path := d.file(id)
+	if _, err := os.Lstat(path); err == nil {
+		return removeFile(path + attach.EndedSuffix)
+	}
+	if err := os.Rename(path+attach.EndedSuffix, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 func (d *directory) write(e entry) error {
 	text, err := json.Marshal(contents{Boot: d.boot, entry: e})
 	if err != nil {
 		return err
 	}
-	return recordFormat.WriteMember(d.file(e.ID), func(w io.Writer) error {
+	path := d.file(e.ID)
+	if err := recordFormat.WriteMember(path, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
-	})
+	}); err != nil {
+		return err
+	}
+	return removeFile(path + attach.EndedSuffix)
 }
 
 func (d *directory) remove(id attach.ID) error {
-	if err := os.Remove(d.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	path := d.file(id)
+	if err := removeFile(path + attach.EndedSuffix); err != nil {
+		return err
+	}
+	return removeFile(path)
+}
+
+// removeFile removes a file, if there is one.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

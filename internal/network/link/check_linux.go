@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/netns"
 )
 
 // Check returns an error that names everything that a link lacks of what Create and Up make (CNI specification
@@ -156,7 +157,7 @@ func checkEgress(h *netlink.Handle, host netlink.Link, pod *Pod) error {
 }
 
 // checkPod checks the Pod's end.
-func checkPod(ns *os.File, pod *Pod) error {
+func checkPod(ns *netns.Namespace, pod *Pod) error {
 	h, err := handleAt(ns)
 	if err != nil {
 		return err

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/netns"
 )
 
 // noAddresses is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h: the kernel generates no IPv6 address.
@@ -56,14 +57,14 @@ func Create(cfg Config, pod Pod) (index int, err error) {
 }
 
 // add makes the pair, in place of one that an attempt before left.
-func add(h *netlink.Handle, cfg Config, pod Pod, ns *os.File) (*netlink.Veth, error) {
+func add(h *netlink.Handle, cfg Config, pod Pod, ns *netns.Namespace) (*netlink.Veth, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = pod.Host, cfg.MTU, HostMAC()
 	// The kernel would make a queue for each processor, and then use one, for which it waits for all processors.
 	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
 	pair := &netlink.Veth{
 		LinkAttrs: attrs, PeerName: pod.Interface, PeerHardwareAddr: PodMAC(pod.Addresses),
-		PeerNamespace: netlink.NsFd(ns.Fd()), PeerTxQLen: -1,
+		PeerNamespace: netlink.NsFd(ns.File().Fd()), PeerTxQLen: -1,
 		PeerNumTxQueues: 1, PeerNumRxQueues: 1,
 	}
 	err := h.LinkAdd(pair)
@@ -118,8 +119,8 @@ func prepareHost(h *netlink.Handle, host *netlink.Veth, pod *Pod) error {
 }
 
 // preparePod sets up what the Pod's end has beside routes, and the loopback device.
-func preparePod(ns *os.File, pod *Pod) error {
-	err := inNamespace(ns, func() error {
+func preparePod(ns *netns.Namespace, pod *Pod) error {
+	err := ns.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err

@@ -3,86 +3,30 @@ package link
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/support/netns"
 )
 
-// openNamespace opens the file of a network namespace, which is another one than the node's. Other files are not even
-// opened: that may take forever, or have an effect.
-func openNamespace(path string) (*os.File, error) {
-	var in unix.Statfs_t
-	err := unix.Statfs(path, &in)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no network namespace %s: %w", path, fs.ErrNotExist)
-	}
+// openNamespace opens the file of a network namespace, which is another one than the node's.
+func openNamespace(path string) (*netns.Namespace, error) {
+	ns, err := netns.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("network namespace %s: %w", path, err)
-	}
-	if in.Type != unix.NSFS_MAGIC {
-		return nil, fmt.Errorf("%s is no network namespace", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("network namespace: %w", err)
-	}
-	if err := checkNamespace(f); err != nil {
-		f.Close()
 		return nil, err
 	}
-	return f, nil
-}
-
-// checkNamespace returns an error if a file is not that of a network namespace, or of the one of the caller.
-func checkNamespace(f *os.File) error {
-	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
-	if err != nil || kind != unix.CLONE_NEWNET {
-		return fmt.Errorf("%s is no network namespace", f.Name())
+	own, err := ns.IsOwn()
+	if err == nil && own {
+		err = fmt.Errorf("%s is the network namespace of the node", path)
 	}
-	pod, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("network namespace: %w", err)
+		ns.Close()
+		return nil, err
 	}
-	own, err := os.Stat("/proc/thread-self/ns/net")
-	if err != nil {
-		return fmt.Errorf("the node's network namespace: %w", err)
-	}
-	if os.SameFile(pod, own) {
-		return fmt.Errorf("%s is the network namespace of the node", f.Name())
-	}
-	return nil
-}
-
-// inNamespace runs f on a thread that is in the namespace. It is not the caller's: if the thread cannot leave the
-// namespace, it ends.
-func inNamespace(ns *os.File, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- onThread(ns, f) }()
-	return <-done
-}
-
-// onThread runs f in the namespace on the thread of its goroutine.
-func onThread(ns *os.File, f func() error) error {
-	runtime.LockOSThread()
-	before, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer before.Close()
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter network namespace %s: %w", ns.Name(), err)
-	}
-	err = f()
-	if unix.Setns(int(before.Fd()), unix.CLONE_NEWNET) == nil {
-		runtime.UnlockOSThread() // else the thread ends with the goroutine
-	}
-	return err
+	return ns, nil
 }
 
 // refuse6 leaves a device without IPv6 addresses of the kernel's making. It reports whether the device has IPv6.

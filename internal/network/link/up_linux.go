@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/internal/network/route"
+	"portolan.dev/portolan/internal/support/netns"
 )
 
 // Up sets both ends of a link up that Create made, adds the routes of the host and of the Pod, and returns when
@@ -153,7 +154,7 @@ func addRoutes(h *netlink.Handle, host int, cfg Config, pod *Pod) error {
 }
 
 // upPod sets the Pod's end up, with its routes. A Pod with several links keeps the default routes of the first.
-func upPod(ns *os.File, pod *Pod) error {
+func upPod(ns *netns.Namespace, pod *Pod) error {
 	h, err := handleAt(ns)
 	if err != nil {
 		return err
@@ -192,8 +193,8 @@ func addDefault(h *netlink.Handle, own int, gateway netip.Addr) error {
 }
 
 // handleAt returns a netlink socket of a namespace.
-func handleAt(ns *os.File) (h *netlink.Handle, err error) {
-	err = inNamespace(ns, func() error {
+func handleAt(ns *netns.Namespace) (h *netlink.Handle, err error) {
+	err = ns.Do(func() error {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})

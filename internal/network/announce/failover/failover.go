@@ -36,6 +36,8 @@ const (
 	// releaseTicks is for how many ticks a node answers for an address that it wants to stop announcing, until another
 	// one does.
 	releaseTicks = 4
+	// returnTicks is for how many ticks a node has a former node that has the address again.
+	returnTicks = 2
 	// refreshTicks is after how many ticks a node announces its addresses to all hosts again, in case one believes another
 	// node whose messages this one never heard.
 	refreshTicks = 240
@@ -52,14 +54,14 @@ var repeats = []uint64{1, 2, 4, 8}
 type Output struct {
 	// Own are addresses that the node answers for from now on, and Disown those that it does not any more.
 	Own, Disown []netip.Addr
-	// Handed are addresses that this node has taken over from one that lives.
+	// Handed are addresses that this node has taken over from one that lives, or of which the former node is none now.
 	Handed []Handed
 	// Announce are those to tell all hosts on the link of.
 	Announce []netip.Addr
 	Messages []Message
 }
 
-// Handed is an address, and the node that announced it before.
+// Handed is an address, and the node that announced it before; 0 for none.
 type Handed struct {
 	Addr   netip.Addr
 	Former plan.ID
@@ -77,6 +79,7 @@ type Machine struct {
 	tick     uint64
 	addrs    map[netip.Addr]*address
 	active   map[netip.Addr]*address // those of addrs that are owned
+	returned map[netip.Addr]*address // those of addrs that have moved back, or are about to
 	peers    map[plan.ID]*peer
 	stopping bool
 	out      Output
@@ -112,6 +115,12 @@ type address struct {
 	// holder is the other node that last said that it announces the address, or announced it, and was not denied it; 0 if
 	// there is none, or it died.
 	holder plan.ID
+	// former is the node that this one took the address over from, 0 for none. It stays when the address moves on, and for
+	// returnTicks when that node has the address again, as hosts take a while to learn of it. Not for longer: there are to
+	// be no two nodes that are each other's former one. returned is the tick at which that node said that it has the
+	// address again, 0 if it did not.
+	former   plan.ID
+	returned uint64
 	// claimer is the other node that last said that it announces the address, at a tick. It may be before this one in a
 	// plan that this node learns of later.
 	claimer   plan.ID
@@ -140,7 +149,8 @@ func (s *stance) out(p *peer) bool { return p.dead() || s.declined >= declines }
 func New(self plan.ID) *Machine {
 	return &Machine{
 		self: self, tick: 1, addrs: make(map[netip.Addr]*address), active: make(map[netip.Addr]*address),
-		peers: make(map[plan.ID]*peer),
+		returned: make(map[netip.Addr]*address),
+		peers:    make(map[plan.ID]*peer),
 	}
 }
 
@@ -151,20 +161,27 @@ func (m *Machine) take() Output {
 	return out
 }
 
-// Put has the candidates of an address be others, the first of them the owner. serving is whether this node can pass
-// packets to the Services of the address.
-func (m *Machine) Put(a netip.Addr, ranked []plan.ID, serving bool) Output {
+// Candidates are the nodes that may announce an address.
+type Candidates struct {
+	// Ranked are their identifiers, the owner's first.
+	Ranked []plan.ID
+	// Serving: this node can pass packets to the Services of the address.
+	Serving bool
+}
+
+// Put sets the candidates of an address.
+func (m *Machine) Put(a netip.Addr, of Candidates) Output {
 	x := m.addrs[a]
 	if x == nil {
 		x = &address{addr: a, above: make(map[plan.ID]*stance)}
 		m.addrs[a] = x
 	}
-	x.serving = serving
-	if x.ranked == nil || !slices.Equal(x.ranked, ranked) {
-		x.ranked = slices.Clone(ranked)
-		rank := slices.Index(ranked, m.self)
+	x.serving = of.Serving
+	if x.ranked == nil || !slices.Equal(x.ranked, of.Ranked) {
+		x.ranked = slices.Clone(of.Ranked)
+		rank := slices.Index(of.Ranked, m.self)
 		x.candidate = rank >= 0 && !m.stopping
-		m.setAbove(x, ranked[:max(0, rank)])
+		m.setAbove(x, of.Ranked[:max(0, rank)])
 	}
 	m.settle(x)
 	return m.take()
@@ -178,6 +195,8 @@ func (m *Machine) Remove(a netip.Addr) Output {
 			m.disown(x)
 			m.tell(frame.Release, 0, a)
 		}
+		m.hand(x, 0)
+		delete(m.returned, a)
 		delete(m.addrs, a)
 	}
 	return m.take()
@@ -302,7 +321,7 @@ func (m *Machine) own(x *address) {
 	m.active[x.addr] = x
 	m.out.Own = append(m.out.Own, x.addr)
 	if x.holder != 0 {
-		m.out.Handed = append(m.out.Handed, Handed{x.addr, x.holder})
+		m.hand(x, x.holder)
 	}
 	if !x.heard { // a node that has the address gives it up first, so that its connections are known: see released
 		x.silent, x.since = true, m.tick
@@ -310,6 +329,15 @@ func (m *Machine) own(x *address) {
 		return
 	}
 	m.announce(x)
+}
+
+// hand sets the former node of an address.
+func (m *Machine) hand(x *address, former plan.ID) {
+	x.returned = 0
+	if x.former != former {
+		x.former = former
+		m.out.Handed = append(m.out.Handed, Handed{x.addr, former})
+	}
 }
 
 // announce tells hosts and agents that this node has the address, and has hosts told again.

@@ -96,6 +96,9 @@ func (m *Machine) replied(from plan.ID, in *frame.Message) {
 			*s = stance{declined: s.declined + 1}
 		}
 		m.settle(x)
+		if s.active {
+			m.moveBack(x, from)
+		}
 	}
 }
 
@@ -131,8 +134,14 @@ func (m *Machine) claimed(from plan.ID, a netip.Addr) {
 		p := m.peers[from]
 		p.unanswered = min(p.unanswered, Misses-2)
 		m.settle(x)
-		return
+	} else {
+		m.claimedBehind(from, x)
 	}
+	m.moveBack(x, from)
+}
+
+// claimedBehind is claimed for a node that is not before this one.
+func (m *Machine) claimedBehind(from plan.ID, x *address) {
 	denied := x.owned && x.releasing == 0 && !slices.Contains(x.ranked, from)
 	if !denied || x.holder == 0 {
 		x.holder = from
@@ -141,13 +150,21 @@ func (m *Machine) claimed(from plan.ID, a netip.Addr) {
 	case !x.owned:
 	case x.releasing > 0:
 		m.disown(x)
-	case !denied: // it is behind this node, and hosts may have its MAC
+	case !denied: // hosts may have its MAC
 		m.announceAgain(x)
 	default:
 		m.announceAgain(x)
 		m.out.Messages = append(m.out.Messages, Message{from, frame.Message{
-			Kind: frame.Deny, From: uint64(m.self), About: uint64(from), Addrs: []netip.Addr{a},
+			Kind: frame.Deny, From: uint64(m.self), About: uint64(from), Addrs: []netip.Addr{x.addr},
 		}})
+	}
+}
+
+// moveBack records that a node says that it has an address, which may be the former one.
+func (m *Machine) moveBack(x *address, to plan.ID) {
+	if x.former == to && x.returned == 0 {
+		x.returned = m.tick
+		m.returned[x.addr] = x
 	}
 }
 
@@ -163,7 +180,7 @@ func (m *Machine) released(from plan.ID, a netip.Addr, to plan.ID) {
 	if x.holder == 0 || x.holder == from || !x.owned && slices.Contains(x.ranked, from) {
 		x.holder = from
 		if x.owned {
-			m.out.Handed = append(m.out.Handed, Handed{a, from})
+			m.hand(x, from)
 		}
 	}
 	if s := x.above[from]; s != nil && to == 0 {
@@ -175,6 +192,9 @@ func (m *Machine) released(from plan.ID, a netip.Addr, to plan.ID) {
 	}
 	switch {
 	case x.silent:
+		if x.holder != 0 {
+			m.hand(x, x.holder)
+		}
 		m.announce(x)
 	case x.owned && to == m.self && x.handedAt != m.tick: // it may have said since that it has the address
 		x.handedAt = m.tick

@@ -52,6 +52,15 @@ func (m *Machine) advance() Output {
 	for id, p := range m.peers {
 		m.ask(id, p)
 	}
+	for a, x := range m.returned {
+		switch {
+		case x.returned == 0: // it was taken over from another node since
+			delete(m.returned, a)
+		case !x.owned && m.tick-x.returned >= returnTicks:
+			m.hand(x, 0)
+			delete(m.returned, a)
+		}
+	}
 	var mine []netip.Addr
 	for _, x := range m.active {
 		switch {

@@ -118,10 +118,9 @@ func (w *world) do(m *member, out Output) {
 	}
 	for _, a := range out.Disown {
 		delete(m.owned, a)
-		delete(m.former, a)
 	}
 	for _, h := range out.Handed {
-		if !m.owned[h.Addr] {
+		if !m.owned[h.Addr] && h.Former != 0 {
 			w.t.Errorf("%s is handed %s, for which it does not answer", m.name, h.Addr)
 		}
 		m.former[h.Addr] = h.Former
@@ -203,7 +202,7 @@ func (w *world) plan(a netip.Addr, ranked []string, to ...string) {
 	}
 	for _, m := range w.members {
 		if !m.dead && (len(to) == 0 || slices.Contains(to, m.name)) {
-			w.do(m, m.machine.Put(a, ids, true))
+			w.do(m, m.machine.Put(a, Candidates{ids, true}))
 		}
 	}
 }
@@ -369,6 +368,113 @@ func TestHanded(t *testing.T) {
 	}
 }
 
+// formers returns the names of the nodes that a segment reaches of a connection which none of them knows, the owner of
+// the address first.
+func (w *world) formers(a netip.Addr) (names []string) {
+	for id := w.believed[a]; id != 0 && len(names) <= len(w.members); id = w.members[id].former[a] {
+		names = append(names, w.members[id].name)
+	}
+	return names
+}
+
+// TestHandedOn: connections go on at the nodes where they began when a node takes an address over and gives it at once
+// to one before it that has just started.
+func TestHandedOn(t *testing.T) {
+	t.Parallel()
+	for claim, leave := range map[string]func(w *world){
+		"cordoned": func(w *world) {
+			for _, name := range []string{"a", "b", "c"} {
+				w.in(w.random.IntN(10), func() { w.plan(vip, []string{"b", "c", "a"}, name) })
+			}
+		},
+		"stopped": func(w *world) { w.do(w.named("a"), w.named("a").machine.Stop()) },
+	} {
+		for seed := range uint64(seeds) {
+			w := newWorld(t, seed, "a", "c")
+			w.plan(vip, []string{"a", "b", "c"})
+			w.run(5000)
+			w.start("b")
+			w.plan(vip, []string{"a", "b", "c"}, "b")
+			w.run(int(seed) * 5)
+			leave(w)
+			w.run(2000)
+			w.expect(vip, "b")
+			if got := w.formers(vip); !slices.Equal(got, []string{"b", "a"}) && !slices.Equal(got, []string{"b", "c", "a"}) {
+				t.Errorf("%s %d ms after b started: a segment reaches %q, want b and at last a", claim, seed*5, got)
+			}
+		}
+	}
+}
+
+// TestClaimedTwice: a node that has just started takes an address over from two that claim it, and tells hosts of it
+// when the first one has left it. It knows the other one.
+func TestClaimedTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "c")
+	w.plan(vip, []string{"c", "b", "a"})
+	c := w.named("c")
+	for _, in := range []struct {
+		from string
+		kind frame.Kind
+	}{{"b", frame.Active}, {"a", frame.Active}, {"b", frame.Release}} {
+		w.do(c, c.machine.Receive(&frame.Message{
+			Kind: in.kind, From: uint64(plan.IDOf(in.from)), About: uint64(c.id), Addrs: []netip.Addr{vip},
+		}))
+	}
+	if got := c.former[vip]; w.believed[vip] != c.id || got != plan.IDOf("a") {
+		t.Errorf("the former node is %x when hosts are told, want that of the last claim", got)
+	}
+}
+
+// TestHandedBack: a node that gives an address back goes on to know the former node until hosts know of the change.
+func TestHandedBack(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(seeds) {
+		w := settled(t, seed)
+		w.plan(vip, []string{"b", "c", "a"})
+		w.run(1000)
+		w.plan(vip, []string{"a", "b", "c"})
+		w.run((returnTicks - 1) * interval)
+		b := w.named("b")
+		w.expect(vip, "a")
+		if got := b.former[vip]; got != plan.IDOf("a") {
+			t.Errorf("seed %d: just after, the former node of b is %x, want a", seed, got)
+		}
+		w.run(2 * interval)
+		if got := b.former[vip]; got != 0 {
+			t.Errorf("seed %d: later, the former node of b is %x, want none", seed, got)
+		}
+	}
+}
+
+// TestHandedAround: wherever an address goes, a segment reaches the owner before, and no node twice.
+func TestHandedAround(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c", "d"}
+	for seed := range uint64(seeds) {
+		w := newWorld(t, seed, names...)
+		w.plan(vip, names)
+		w.run(2000)
+		for range 20 {
+			before := w.believed[vip]
+			w.random.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
+			ranked := slices.Clone(names)
+			for _, name := range names {
+				w.in(w.random.IntN(10), func() { w.plan(vip, ranked, name) })
+			}
+			w.run((returnTicks+1)*interval + w.random.IntN(1000))
+			got := w.formers(vip)
+			if !slices.Contains(got, w.members[before].name) {
+				t.Errorf("seed %d: a segment reaches %q, and not %s, which had the address before", seed, got, w.members[before].name)
+			}
+			once := slices.Sorted(slices.Values(got))
+			if len(slices.Compact(once)) != len(got) {
+				t.Errorf("seed %d: a segment reaches %q", seed, got)
+			}
+		}
+	}
+}
+
 // TestForeignRelease: a node that did not announce an address, or was denied it, does not become the former node.
 func TestForeignRelease(t *testing.T) {
 	t.Parallel()
@@ -403,18 +509,18 @@ func TestNotServing(t *testing.T) {
 	w := settled(t, 1)
 	ids := []plan.ID{plan.IDOf("a"), plan.IDOf("b"), plan.IDOf("c")}
 	a := w.named("a")
-	w.do(a, a.machine.Put(vip, ids, false))
+	w.do(a, a.machine.Put(vip, Candidates{ids, false}))
 	w.run(10)
 	w.expect(vip, "b")
 	w.run(5000)
 	w.expect(vip, "b")
-	w.do(a, a.machine.Put(vip, ids, true))
+	w.do(a, a.machine.Put(vip, Candidates{ids, true}))
 	w.run(10)
 	w.expect(vip, "a")
 
 	// One that cannot serve from the start says so when it is asked.
 	w = newWorld(t, 2, "a", "b", "c")
-	w.do(w.named("a"), w.named("a").machine.Put(vip, ids, false))
+	w.do(w.named("a"), w.named("a").machine.Put(vip, Candidates{ids, false}))
 	w.plan(vip, []string{"a", "b", "c"}, "b", "c")
 	w.run(3 * interval)
 	w.expect(vip, "b")
@@ -434,7 +540,7 @@ func TestManyNotServing(t *testing.T) {
 	w.run(2000)
 	w.start("a")
 	for i, a := range addrs {
-		w.do(w.named("a"), w.named("a").machine.Put(a, ids, i%2 == 0))
+		w.do(w.named("a"), w.named("a").machine.Put(a, Candidates{ids, i%2 == 0}))
 	}
 	w.run(5000)
 	for i, a := range addrs {
@@ -445,7 +551,7 @@ func TestManyNotServing(t *testing.T) {
 	w.run(2000)
 	w.start("b")
 	for _, a := range addrs {
-		w.do(w.named("b"), w.named("b").machine.Put(a, ids, false))
+		w.do(w.named("b"), w.named("b").machine.Put(a, Candidates{ids, false}))
 	}
 	w.run(5000)
 	for i, a := range addrs {
@@ -614,7 +720,7 @@ func (w *world) disturb(r *rand.Rand, names []string, addrs map[netip.Addr][]str
 				for _, name := range ranked[r.IntN(len(ranked)):] {
 					ids = append(ids, plan.IDOf(name))
 				}
-				w.do(some, some.machine.Put(a, ids, r.IntN(2) == 0))
+				w.do(some, some.machine.Put(a, Candidates{ids, r.IntN(2) == 0}))
 			}
 		}
 	default:

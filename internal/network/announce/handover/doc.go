@@ -4,8 +4,8 @@
 //	table ip portolan-handover-… {
 //		map former { type ipv4_addr : ipv4_addr; }
 //		chain prerouting {  # between connection tracking and NAT
-//			ct state new tcp flags & syn == 0 dup to ip daddr map @former drop
-//			ct state invalid tcp flags & (fin | rst) != 0 dup to ip daddr map @former drop
+//			ct state new tcp flags & syn == 0 ip ttl > 1 dup to ip daddr map @former drop
+//			ct state invalid tcp flags & (fin | rst) != 0 ip ttl > 1 dup to ip daddr map @former drop
 //		}
 //	}
 //
@@ -16,9 +16,11 @@
 // window, and the former node would take such a segment for the begin of a connection and have it reset. For the same
 // reason no connections go on where nf_conntrack_tcp_loose is 0.
 //
-// The former node answers the client directly. Where it does not know the connection either, the endpoint that it
-// chooses resets it.
+// The former node answers the client directly. Where it does not know the connection either, it sends the segment to
+// the node before it, if it has one; otherwise the endpoint that it chooses resets the connection. For a moment two
+// nodes may be each other's former one (failover.Machine). A segment that none of them knows ends at its last hop
+// then: dup takes one from it (net/ipv4/netfilter/nf_dup_ipv4.c), without a look at how many are left.
 //
 // The table is that of its socket (NFT_TABLE_F_OWNER, Linux 5.12), and ends with it: of an agent that was killed,
-// nothing stays. It is there only while a node has addresses of which another one has connections.
+// nothing stays. It is there only while another node has connections of addresses that the node has or had.
 package handover

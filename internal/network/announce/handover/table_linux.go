@@ -24,15 +24,17 @@ const (
 
 // family is a family of addresses.
 type family struct {
-	nfproto     uint8
-	size        uint32 // of an address in octets
-	destination uint32 // where it is in a packet (RFC 791, section 3.1; RFC 8200, section 3)
-	magic       uint32 // the number of the type of addresses in nft
+	nfproto uint8
+	size    uint32 // of an address in octets
+	// destination and hops are where the address and the number of hops that are left are in a packet (RFC 791,
+	// section 3.1; RFC 8200, section 3).
+	destination, hops uint32
+	magic             uint32 // the number of the type of addresses in nft
 }
 
 var (
-	ipv4     = &family{nfproto: unix.NFPROTO_IPV4, size: 4, destination: 16, magic: 7}
-	ipv6     = &family{nfproto: unix.NFPROTO_IPV6, size: 16, destination: 24, magic: 8}
+	ipv4     = &family{nfproto: unix.NFPROTO_IPV4, size: 4, destination: 16, hops: 8, magic: 7}
+	ipv6     = &family{nfproto: unix.NFPROTO_IPV6, size: 16, destination: 24, hops: 7, magic: 8}
 	families = []*family{ipv4, ipv6}
 )
 
@@ -188,6 +190,8 @@ func (f *family) rule(state uint32, flags byte, are expr.CmpOp) []expr.Any {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flagsAt, Len: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{flags}, Xor: []byte{0}},
 		&expr.Cmp{Op: are, Register: 1, Data: []byte{0}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.hops, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpGt, Register: 1, Data: []byte{1}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.size},
 		&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: mapName},
 		&expr.Dup{RegAddr: 1},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	netipv4 "golang.org/x/net/ipv4"
+	netipv6 "golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"portolan.dev/portolan/test/namespace"
@@ -124,6 +126,16 @@ func (l *lab) connect(t *testing.T, client *namespace.Network, network string) {
 	})
 }
 
+// setHops sets how many hops the client's segments have.
+func (l *lab) setHops(t *testing.T, hops int) {
+	t.Helper()
+	if l.vip.Is4() {
+		must(t, netipv4.NewConn(l.client).SetTTL(hops))
+	} else {
+		must(t, netipv6.NewConn(l.client).SetHopLimit(hops))
+	}
+}
+
 // TestSegments: the former node gets the segments of connections that this node does not know, and no others.
 func TestSegments(t *testing.T) {
 	if !namespacetest.OnNode(t) {
@@ -161,6 +173,11 @@ func TestSegments(t *testing.T) {
 		} {
 			l.expect(t, f.vip+": "+claim, c.segment, "first", c.want)
 		}
+		l.setHops(t, 1)
+		_, err := l.client.Write(l.segment(11, ack, 0))
+		must(t, err)
+		l.setHops(t, 64)
+		l.expect(t, f.vip+": after one at its last hop", [2]uint16{7, ack}, "first", 7)
 		changed := map[netip.Addr]netip.Addr{vip: f.formers["second"].host.Addr()}
 		must(t, table.Set(changed))
 		l.expect(t, f.vip+": changed", [2]uint16{7, ack}, "second", 7)

@@ -282,10 +282,9 @@ func (c *conn) refuse(err error) {
 func (c *conn) handOver() {
 	_ = c.rwc.SetDeadline(time.Time{})
 	c.in.R = 0 // the preface is what came first
-	made := &preread{Conn: c.rwc, rest: bytes.Clone(c.in.Received())}
-	c.server.forget(c)
-	c.server.http2.give(made)
+	c.server.http2.give(&preread{Conn: c.rwc, rest: bytes.Clone(c.in.Received())})
 	c.free()
+	c.server.forget(c)
 }
 
 // hijack ends what the server does with the connection, and returns it.

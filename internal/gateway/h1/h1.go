@@ -118,9 +118,9 @@ type Server struct {
 	date     atomic.Pointer[stamp]
 
 	mu        sync.Mutex
-	listeners map[net.Listener]struct{}
+	listeners map[net.Listener]struct{} // of which Serve has not returned
 	conns     map[*conn]struct{}
-	ended     chan struct{} // closed when draining and without connections; nil before Shutdown
+	ended     chan struct{} // closed when draining and without listeners and connections; nil before Shutdown
 }
 
 // Serve accepts connections until Shutdown or Close is called, and then returns nil. It returns an error
@@ -138,10 +138,11 @@ func (s *Server) Serve(l net.Listener) error {
 	s.listeners[l] = struct{}{}
 	s.mu.Unlock()
 	defer func() {
-		s.mu.Lock()
-		delete(s.listeners, l)
-		s.mu.Unlock()
 		l.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, l)
+		s.end()
 	}()
 	var pause time.Duration
 	for {
@@ -181,7 +182,10 @@ func (s *Server) start() {
 	if s.HTTP2 != nil {
 		s.http2 = newHandover()
 		asHTTP1(s.HTTP2, &s.limits)
-		go func() { _ = s.HTTP2.Serve(s.http2) }() // ends with the Server
+		go func() { // ends with the Server
+			_ = s.HTTP2.Serve(s.http2)
+			s.http2.end()
+		}()
 	}
 }
 
@@ -206,20 +210,36 @@ func (s *Server) forget(c *conn) {
 	s.end()
 }
 
-// end ends Shutdown if there are no connections. The caller holds the lock.
+// end ends the wait of Shutdown if no connection is left and none can come. The caller holds the lock.
 func (s *Server) end() {
-	if s.ended != nil && len(s.conns) == 0 {
+	if s.ended != nil && len(s.conns)+len(s.listeners) == 0 {
 		close(s.ended)
 		s.ended = nil
 	}
 }
 
 // Shutdown closes the listeners and the connections that have waited for a request for a second. On others
-// it lets the requests end, with "Connection: close". It returns when there are none, or ctx's error when
-// that is done. Hijacked connections are their owners'.
+// it lets the requests end, with "Connection: close" or GOAWAY. Connections that are new have a second to begin a
+// request. It returns when there are none, or ctx's error when that is done. Hijacked connections are their owners'.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.begin.Do(s.start)
+	ended := s.drain()
+	over := make(chan error, 1)
+	go func() { over <- s.shutdownHTTP2(ctx) }()
+	var err error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return cmp.Or(err, s.endHTTP2(ctx, over))
+}
+
+// drain begins to end the server. The channel that it returns is closed when no connection is left but those that were
+// hijacked or went over to HTTP/2, and none can come.
+func (s *Server) drain() (ended <-chan struct{}) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.draining.Store(true)
 	for l := range s.listeners {
 		l.Close()
@@ -227,21 +247,32 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if s.ended == nil {
 		s.ended = make(chan struct{})
 	}
-	ended := s.ended
+	ended = s.ended
 	s.end()
 	for c := range s.conns {
 		c.wake()
 	}
-	s.mu.Unlock()
-	var err error
+	return ended
+}
+
+// shutdownHTTP2 has the connections of HTTP/2 be sent GOAWAY, and waits for their end and for endHTTP2.
+func (s *Server) shutdownHTTP2(ctx context.Context) error {
+	if s.HTTP2 == nil {
+		return nil
+	}
+	return s.HTTP2.Shutdown(ctx)
+}
+
+// endHTTP2 has no connection come over any more, and waits for those that have. over gets the result of shutdownHTTP2.
+func (s *Server) endHTTP2(ctx context.Context, over <-chan error) error {
 	if s.HTTP2 != nil {
-		err = s.HTTP2.Shutdown(ctx)
+		s.http2.end()
 	}
 	select {
-	case <-ended:
+	case err := <-over:
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-time.After(holdFor):
+		return s.shutdownHTTP2(ctx) // again, for connections that came over since
 	}
 }
 
@@ -275,6 +306,7 @@ func (s *Server) Close() error {
 		c.raw.Close()
 	}
 	if s.HTTP2 != nil {
+		s.http2.end()
 		return s.HTTP2.Close()
 	}
 	return nil

@@ -42,14 +42,14 @@ func closeWrite(c net.Conn) error {
 
 // handover is a listener whose connections another server accepted.
 type handover struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
+	conns chan net.Conn
+	ended chan struct{}
+	end   func()
 }
 
 func newHandover() *handover {
-	h := &handover{conns: make(chan net.Conn), closed: make(chan struct{})}
-	h.close = sync.OnceFunc(func() { close(h.closed) })
+	h := &handover{conns: make(chan net.Conn), ended: make(chan struct{})}
+	h.end = sync.OnceFunc(func() { close(h.ended) })
 	return h
 }
 
@@ -73,11 +73,11 @@ func asHTTP1(server *http.Server, limits *Limits) {
 	})
 }
 
-// give has the listener accept a connection, or closes it if the listener is closed.
+// give has the listener accept a connection, or closes it if the listener has ended.
 func (h *handover) give(c net.Conn) {
 	select {
 	case h.conns <- c:
-	case <-h.closed:
+	case <-h.ended:
 		c.Close()
 	}
 }
@@ -87,16 +87,14 @@ func (h *handover) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.conns:
 		return c, nil
-	case <-h.closed:
+	case <-h.ended:
 		return nil, net.ErrClosed
 	}
 }
 
-// Close implements net.Listener.
-func (h *handover) Close() error {
-	h.close()
-	return nil
-}
+// Close implements net.Listener. A server that shuts down goes on to accept, so that connections which have just sent
+// their first octets are served; end ends that.
+func (h *handover) Close() error { return nil }
 
 // Addr implements net.Listener.
 func (h *handover) Addr() net.Addr { return &net.TCPAddr{} }

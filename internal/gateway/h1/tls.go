@@ -31,8 +31,8 @@ func (c *conn) shakeHands() {
 	}
 	_ = c.rwc.SetDeadline(time.Time{})
 	if c.server.http2 != nil && c.state().NegotiatedProtocol == "h2" {
-		c.server.forget(c)
 		c.server.http2.give(c.tls)
+		c.server.forget(c)
 		return
 	}
 	c.buffer = buffers.Get().(*[bufferSize]byte)

@@ -15,9 +15,6 @@ import (
 // errNoEndpoint: the upstream has no endpoint.
 var errNoEndpoint = errors.New("no endpoint")
 
-// maxAttempts is how often a request is sent at most.
-const maxAttempts = 3
-
 // attempt sends a request to an endpoint. If nothing of it was sent, or it is idempotent and has no body, it tries
 // others, each once (RFC 9110, section 9.2.2), within the budget of the Service or, without one, within p.retries. The
 // caller closes the response, and then ends the request at the endpoint.
@@ -55,7 +52,7 @@ func (p *Proxy) attempt(ctx context.Context, x *exchange) (*upstream.Response, *
 			pool.Report(e, false)
 			tried = append(tried, e)
 		}
-		if at == requests || x.Attempts == maxAttempts || !retryable(&x.out, err) {
+		if at == requests || x.Attempts == table.MaxAttempts || !retryable(&x.out, err) {
 			return nil, nil, err
 		}
 		next := pick(pool, x, tried) // a retry without an endpoint is none, and takes nothing of a budget

@@ -277,7 +277,7 @@ func (p *Proxy) askService(
 	}
 	out.Deadline, _ = ctx.Deadline()
 	err := errService
-	for range maxAttempts {
+	for range table.MaxAttempts {
 		e := pool.Pick()
 		if e == nil {
 			break

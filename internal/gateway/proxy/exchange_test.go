@@ -34,7 +34,11 @@ func rawEndpoint(t *testing.T, handle func(c net.Conn, in *bufio.Reader)) netip.
 			go func() {
 				defer c.Close()
 				_ = c.SetDeadline(time.Now().Add(time.Minute))
-				handle(c, bufio.NewReader(c))
+				in := bufio.NewReader(c)
+				handle(c, in)
+				// What is left unread when a connection is closed has it reset, with what it had yet to deliver.
+				_ = c.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, in)
 			}()
 		}
 	}()

@@ -98,13 +98,6 @@ const (
 	Misdirected table.Reason = "misdirected"
 	BadPath     table.Reason = "bad path"
 	BadRequest  table.Reason = "bad request"
-	NoBackend   table.Reason = "no backend"
-	NoEndpoint  table.Reason = "no ready endpoint"
-	Unreachable table.Reason = "no endpoint answered"
-	RetryLimit  table.Reason = "retry budget used up"
-	Invalid     table.Reason = "invalid answer of an endpoint"
-	BrokenOff   table.Reason = "answer broken off"
-	TimedOut    table.Reason = "timeout"
 	Redirected  table.Reason = "redirect"
 	Preflight   table.Reason = "cors preflight"
 
@@ -120,6 +113,14 @@ const (
 
 	ClientGone table.Reason = "client gone"
 	Stopped    table.Reason = "gateway stopped" // set by who stops it
+
+	NoBackend   = table.NoBackend
+	NoEndpoint  = table.NoEndpoint
+	Unreachable = table.Unreachable
+	RetryLimit  = table.RetryLimit
+	Invalid     = table.Invalid
+	BrokenOff   = table.BrokenOff
+	TimedOut    = table.TimedOut
 )
 
 // Known reports whether a reason is one of those above; others are of rules.

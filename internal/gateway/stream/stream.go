@@ -74,12 +74,13 @@ const (
 	NoHandshake table.Reason = "TLS handshake failed"
 	NoListener  table.Reason = "no listener for the server name"
 	NoRoute     table.Reason = "no route"
-	NoBackend   table.Reason = "no backend"
-	NoEndpoint  table.Reason = "no ready endpoint"
-	Unreachable table.Reason = "no endpoint answered"
 	Idle        table.Reason = "idle"
 	BrokenOff   table.Reason = "broken off"
 	Insecure    table.Reason = "invalid BackendTLSPolicy"
+
+	NoBackend   = table.NoBackend
+	NoEndpoint  = table.NoEndpoint
+	Unreachable = table.Unreachable
 )
 
 // Known reports whether a reason is one of those above; others are of rules.
@@ -142,18 +143,25 @@ type listener struct {
 	at       table.Socket
 	requests func(net.Conn)
 	tls      func() *tls.Config
+	hellos   sync.WaitGroup // connections whose beginning is read
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. When the listener is closed, it waits for connections that may be given to requests.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			l.hellos.Wait()
+		}
 		if err != nil {
 			return nil, err
 		}
 		p := l.port()
 		if p == nil || p.Opening() != table.Raw && !p.Mixed() {
 			return c, nil
+		}
+		if p.Mixed() {
+			l.hellos.Add(1) // until greet
 		}
 		go l.serve(p, c)
 	}
@@ -179,24 +187,33 @@ func (l *listener) serve(p *table.Port, c net.Conn) {
 	}()
 	r := &Record{Client: c.RemoteAddr().String(), Began: time.Now()}
 	if p.Mixed() {
-		client, name, err := hello(c, l.server.cfg.Handshake)
-		switch owner, _ := p.Host(name); {
-		case errors.Is(err, errNoTLS) || err == nil && owner != nil && owner.Mode == table.Requests:
-			l.requests(client)
-			return
-		case err != nil:
-			log.Debug("no ClientHello", "client", r.Client, "err", err)
-			c.Close()
-			l.server.cfg.Began()
-			l.server.end(r, NoHello)
+		if c = l.greet(p, c, r); c == nil {
 			return
 		}
-		r.ServerName = name
-		c = client
 	}
 	defer budget.Use(c)()
 	l.server.cfg.Began()
 	l.server.end(r, l.pass(p, c, r))
+}
+
+// greet reads the ClientHello of a connection, and returns the connection, with the server name in its Record; nil if
+// it was given to requests, or has none.
+func (l *listener) greet(p *table.Port, c net.Conn, r *Record) net.Conn {
+	defer l.hellos.Done()
+	client, name, err := hello(c, l.server.cfg.Handshake)
+	switch owner, _ := p.Host(name); {
+	case errors.Is(err, errNoTLS) || err == nil && owner != nil && owner.Mode == table.Requests:
+		l.requests(client)
+		return nil
+	case err != nil:
+		l.server.cfg.Log.Debug("no ClientHello", "client", r.Client, "err", err)
+		c.Close()
+		l.server.cfg.Began()
+		l.server.end(r, NoHello)
+		return nil
+	}
+	r.ServerName = name
+	return client
 }
 
 // end completes a Record.

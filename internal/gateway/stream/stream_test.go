@@ -29,6 +29,8 @@ type front struct {
 	requests  chan net.Conn
 	records   chan Record
 	server    *Server
+	listener  net.Listener
+	ended     chan struct{} // closed when Accept has failed
 }
 
 var (
@@ -47,6 +49,7 @@ func newFront(t *testing.T, port *table.Port, change func(*Config)) *front {
 	t.Helper()
 	f := &front{
 		T: t, endpoints: new(balance.Set[table.Upstream]), requests: make(chan net.Conn, 1), records: make(chan Record, 10),
+		ended: make(chan struct{}),
 	}
 	all := table.New(map[table.Socket]*table.Port{at: port})
 	cfg := Config{
@@ -61,20 +64,20 @@ func newFront(t *testing.T, port *table.Port, change func(*Config)) *front {
 	}
 	f.addr = l.Addr().String()
 	f.server = New(cfg)
-	wrapped := f.server.Listener(at, l, func(c net.Conn) { f.requests <- c })
-	var accepting sync.WaitGroup
-	accepting.Go(func() {
+	f.listener = f.server.Listener(at, l, func(c net.Conn) { f.requests <- c })
+	go func() {
+		defer close(f.ended)
 		for {
-			c, err := wrapped.Accept()
+			c, err := f.listener.Accept()
 			if err != nil {
 				return
 			}
 			f.requests <- c
 		}
-	})
+	}()
 	t.Cleanup(func() {
 		l.Close()
-		accepting.Wait()
+		<-f.ended
 	})
 	return f
 }
@@ -354,6 +357,33 @@ func TestServerNames(t *testing.T) {
 		s.Close()
 	case <-time.After(patience):
 		t.Error("a connection of requests was not given to their server")
+	}
+}
+
+// TestClosedDuringHello: who waits for the last connection of a listener that is closed waits for those, too, whose
+// ClientHello is not read.
+func TestClosedDuringHello(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, table.NewTLSPort([]*table.Listener{
+		leads("a.test", table.Passthrough), table.NewListener("web", "web.test"),
+	}, nil), nil)
+	first, second := f.dial(), f.dial()
+	_, _ = second.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+	<-f.requests // so that the first one is accepted
+	f.listener.Close()
+	select {
+	case <-f.ended:
+		t.Error("Accept failed before")
+	case <-time.After(50 * time.Millisecond):
+	}
+	_, _ = first.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+	select {
+	case <-f.ended:
+	case <-time.After(patience):
+		t.Error("Accept does not fail")
+	}
+	if len(f.requests) == 0 {
+		t.Error("the connection was not given to requests")
 	}
 }
 

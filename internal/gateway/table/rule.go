@@ -6,6 +6,13 @@ import (
 	"unique"
 )
 
+// DialTimeout is how long a connection to an endpoint may take to be made, and MaxAttempts how often a request is sent
+// at most, where a rule says nothing else.
+const (
+	DialTimeout = 3 * time.Second
+	MaxAttempts = 3
+)
+
 // Rule is what happens to a request.
 type Rule struct {
 	// Object, Index and Name say whose rule it is: "HTTPRoute shop/web", the position of the rule in
@@ -23,7 +30,7 @@ type Rule struct {
 	// Request and BackendRequest limit a request, and one attempt of it; 0 is no limit
 	// (HTTPRouteTimeouts).
 	Request, BackendRequest time.Duration
-	// Connect is how long a connection over HTTP/1.1 may take to be made; 0 is the proxy's own limit.
+	// Connect is how long a connection over HTTP/1.1 may take to be made; 0 is DialTimeout.
 	Connect time.Duration
 	// Guard is what the rule demands of requests, Retry when they are sent again, and Persistence which go to the same
 	// endpoint. They are nil if the rule has none.
@@ -43,6 +50,17 @@ type SecureRedirect struct {
 
 // Reason is why a request is not served, for logs and metrics.
 type Reason string
+
+// Reasons about backends, which all that serves has in common, and which explanations predict.
+const (
+	NoBackend   Reason = "no backend"
+	NoEndpoint  Reason = "no ready endpoint"
+	Unreachable Reason = "no endpoint answered"
+	RetryLimit  Reason = "retry budget used up"
+	Invalid     Reason = "invalid answer of an endpoint"
+	BrokenOff   Reason = "answer broken off"
+	TimedOut    Reason = "timeout"
+)
 
 // Backend is a share of a Rule's requests.
 type Backend struct {

@@ -227,13 +227,20 @@ func (d *fileDecoder) decodeChunk(c *chunk, known chunks) {
 		c.decoded, c.movable = made, true
 		return
 	}
-	doc, ok := readYAML(c.text, c.line)
-	if !ok {
-		return
-	}
 	one := newFileDecoder(d.file, d.depth)
-	one.document(&doc)
-	if d.depth >= allKinds && action.Match(c.text) {
+	doc, plain := readPlain(c.text, c.line)
+	if plain {
+		one.document(&doc)
+	}
+	if !plain || len(one.problems) > 0 { // what is wrong with a document is said by the YAML library's reading of it
+		var ok bool
+		if doc, ok = readYAML(c.text, c.line); !ok {
+			return
+		}
+		one = newFileDecoder(d.file, d.depth)
+		one.document(&doc)
+	}
+	if d.depth >= allKinds && bytes.Contains(c.text, []byte("{{")) && action.Match(c.text) {
 		one.judgeTemplate(&doc, c.text, c.line)
 	}
 	c.decoded, c.movable = &one.decoded, len(one.problems) == 0 && one.template == 0

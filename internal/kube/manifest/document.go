@@ -20,8 +20,13 @@ type document struct {
 	line int // its first, from 1
 	json []byte
 	tree *yaml.Node // with the lines of its fields; nil until one is needed
-	err  error      // why it is invalid; then head is what could be read
-	head head
+	// source is the text that tree is made of, which begins in the line first, and items are the lines of its items;
+	// nil if it is json, or if there is a tree.
+	source []byte
+	first  int
+	items  []int
+	err    error // why it is invalid; then head is what could be read
+	head   head
 }
 
 // head is the fields that identify a document.
@@ -95,12 +100,20 @@ var bareMarker = regexp.MustCompile(`^(?:---|\.\.\.)[ \t\r]*(?:[ \t]#.*)?$`)
 
 // splitYAML splits data before each line that begins or ends a document. Content
 // of block scalars is indented, so such a line is never content.
-func splitYAML(data []byte) [][]byte {
-	var chunks [][]byte
+func splitYAML(data []byte) (chunks [][]byte) {
 	start := 0
-	for _, at := range separator.FindAllIndex(data, -1) {
-		chunks = append(chunks, data[start:at[0]])
-		start = at[0]
+	for at := 0; at < len(data); {
+		if line := data[at:]; bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("...")) {
+			if line, _, _ = bytes.Cut(line, []byte("\n")); separator.Match(line) {
+				chunks = append(chunks, data[start:at])
+				start = at
+			}
+		}
+		end := bytes.IndexByte(data[at:], '\n')
+		if end < 0 {
+			break
+		}
+		at += end + 1
 	}
 	return append(chunks, data[start:])
 }
@@ -312,19 +325,35 @@ func (p path) String() string {
 	return b.String()
 }
 
+// itemOf returns the number of the item at the path, if it is one whose line is known.
+func (d *document) itemOf(p path) (i int, ok bool) {
+	if len(p) != len(path{"items", "[0]"}) || p[0] != "items" {
+		return 0, false
+	}
+	i, err := strconv.Atoi(strings.Trim(p[1], "[]"))
+	return i, err == nil && i < len(d.items)
+}
+
 // lineOf returns the line of the field at the path, or of the nearest enclosing
 // field that is present.
 func (d *document) lineOf(p path) int {
 	if len(p) == 0 {
 		return d.line
 	}
+	if i, ok := d.itemOf(p); ok {
+		return d.items[i]
+	}
 	if d.tree == nil {
+		text, first := d.source, d.first
+		if text == nil {
+			text, first = d.json, d.line
+		}
 		var root yaml.Node
-		if yaml.Unmarshal(d.json, &root) != nil || len(root.Content) == 0 {
+		if yaml.Unmarshal(text, &root) != nil || len(root.Content) == 0 {
 			return d.line
 		}
 		d.tree = root.Content[0]
-		shiftLines(d.tree, d.line-1)
+		shiftLines(d.tree, first-1)
 	}
 	at, line := d.tree, d.line
 	for _, step := range p {

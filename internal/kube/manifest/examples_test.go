@@ -28,7 +28,7 @@ func TestExamples(t *testing.T) {
 				switch {
 				case e.IsDir():
 					dirs++
-				case isManifest(e.Name()):
+				case IsManifest(e.Name()):
 					manifests++
 				default:
 					t.Errorf("%s: not a manifest", filepath.Join(dir, e.Name()))

@@ -437,8 +437,9 @@ func (w *world) follow() (await func(claim string, want ...string)) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	loaded := make(chan struct{})
+	var once sync.Once
 	running.Go(func() {
-		if err := w.source.Run(ctx, func(Report) { close(loaded) }); !errors.Is(err, context.Canceled) {
+		if err := w.source.Run(ctx, func(Report) { once.Do(func() { close(loaded) }) }); !errors.Is(err, context.Canceled) {
 			w.t.Errorf("Run = %v, want %v", err, context.Canceled)
 		}
 	})

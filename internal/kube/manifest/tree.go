@@ -114,7 +114,7 @@ func (t *tree) addEntry(path string) error {
 		return err
 	case info.IsDir():
 		return t.addDir(path)
-	case info.Mode().IsRegular() && isManifest(path):
+	case info.Mode().IsRegular() && IsManifest(path):
 		t.addFile(path, info)
 	case info.Mode().IsRegular() && isKustomization(path): // without an extension
 		t.kustomizations = append(t.kustomizations, path)
@@ -219,7 +219,8 @@ func (t *tree) watchIn(dir, name string) {
 	set[name] = true
 }
 
-func isManifest(path string) bool {
+// IsManifest reports whether a file in a directory of manifests is read, by its extension.
+func IsManifest(path string) bool {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".yaml", ".yml", ".json":
 		return true

@@ -27,9 +27,10 @@ const (
 	maxRescan = time.Minute
 )
 
-// Run loads the tree, calls loaded unless that is nil, and then follows changes
-// of the tree until ctx is done, and returns ctx's error. It fails when the tree
-// can't be read at first; later it keeps the last state and logs the failure.
+// Run loads the tree and follows its changes until ctx is done, and returns ctx's
+// error. Each time that it has read the tree it calls loaded, unless that is nil. It
+// fails when the tree can't be read at first; later it keeps the last state and logs
+// the failure.
 func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -41,10 +42,11 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	if err != nil {
 		return err
 	}
-	s.log(report)
-	if loaded != nil {
-		loaded(report)
+	if loaded == nil {
+		loaded = func(Report) {}
 	}
+	s.log(report)
+	loaded(report)
 	lost := false // the tree could not be read by the last scan
 	for {
 		if err := w.wait(ctx); err != nil {
@@ -61,7 +63,10 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 				s.cfg.Log.Info("manifests can be read again", "path", s.cfg.Path)
 			}
 		}
-		s.log(report)
+		if err == nil {
+			s.log(report)
+			loaded(report)
+		}
 	}
 }
 

@@ -296,6 +296,29 @@ func TestRepairs(t *testing.T) {
 	})
 }
 
+// TestLooksAgain checks that a status is repaired if somebody else restores it as it was before it was written, and the
+// model never shows anything in between.
+func TestLooksAgain(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		defer w.work()()
+		w.put("a")
+		w.show("a")
+		w.want("written", map[string]string{"a": "192.0.2.0"})
+		w.put("a") // without a status
+		time.Sleep(30 * time.Second)
+		w.want("the model may lag", map[string]string{"a": ""})
+		time.Sleep(2 * time.Minute)
+		w.want("then", map[string]string{"a": "192.0.2.0"})
+		w.show("a")
+		repairs := w.wrote(loadbalancer.Repaired)
+		time.Sleep(time.Hour)
+		if n := w.wrote(loadbalancer.Repaired); n != repairs || n > 2 {
+			t.Errorf("%d repairs, and %d an hour after the model shows the status; want one or two", repairs, n)
+		}
+	})
+}
+
 // TestTriesAgain checks that failed writes are repeated.
 func TestTriesAgain(t *testing.T) {
 	t.Parallel()

@@ -139,8 +139,14 @@ func (c *Controller) patch(ctx context.Context, key cluster.Key, addrs []netip.A
 	return nil
 }
 
+// lookAgain is how long after a write a Service is compared with it, though the model reports no change: if somebody
+// else restores the status as it was before the write, and the watch is interrupted in between, the model never
+// differs from what it had.
+const lookAgain = time.Minute
+
 // written notes that the status of a Service was written, and tells its owners.
 func (c *Controller) written(ctx context.Context, key cluster.Key, j job) {
+	c.queue.AddAfter(key, lookAgain)
 	c.mu.Lock()
 	if s := c.states[key]; s != nil {
 		s.note(j.addrs)

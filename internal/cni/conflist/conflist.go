@@ -20,7 +20,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/cni/plugin"
@@ -218,15 +217,6 @@ func write(file string, text []byte, like fs.FileInfo) error {
 		}
 		return f.Sync()
 	})
-}
-
-// chown gives a file the owner of another.
-func chown(f *os.File, like fs.FileInfo) error {
-	owner, ok := like.Sys().(*syscall.Stat_t)
-	if !ok {
-		return nil
-	}
-	return f.Chown(int(owner.Uid), int(owner.Gid))
 }
 
 // Leave removes the plugin from all configurations of other networks, which are what they were before Join unless

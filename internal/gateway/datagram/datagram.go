@@ -57,14 +57,15 @@ type Record struct {
 
 // Reasons of a Record; there are also those of the backends of rules.
 const (
-	NoTable     table.Reason = "not ready"
-	NoRoute     table.Reason = "no route"
-	NoBackend   table.Reason = "no backend"
-	NoEndpoint  table.Reason = "no ready endpoint"
-	Unreachable table.Reason = "no endpoint answered"
-	NoRoom      table.Reason = "too many sessions"
-	Removed     table.Reason = "endpoint removed"
-	Stopped     table.Reason = "gateway stopped"
+	NoTable table.Reason = "not ready"
+	NoRoute table.Reason = "no route"
+	NoRoom  table.Reason = "too many sessions"
+	Removed table.Reason = "endpoint removed"
+	Stopped table.Reason = "gateway stopped"
+
+	NoBackend   = table.NoBackend
+	NoEndpoint  = table.NoEndpoint
+	Unreachable = table.Unreachable
 )
 
 // Known reports whether a reason is one of those above; others are of rules.

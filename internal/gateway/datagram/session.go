@@ -166,8 +166,8 @@ func (o *session) send(octets []byte) {
 func (s *Server) read(raw syscall.RawConn) (room *[maxDatagram]byte, n int, err error) {
 	waitErr := raw.Read(func(fd uintptr) bool {
 		room = s.rooms.Get().(*[maxDatagram]byte)
-		for n, err = syscall.Read(int(fd), room[:]); errors.Is(err, syscall.EINTR); {
-			n, err = syscall.Read(int(fd), room[:])
+		for n, err = readSocket(fd, room[:]); errors.Is(err, syscall.EINTR); {
+			n, err = readSocket(fd, room[:])
 		}
 		if err == nil {
 			return true

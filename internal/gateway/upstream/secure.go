@@ -124,9 +124,7 @@ func silent(c syscall.Conn) (is bool) {
 		return false
 	}
 	err = raw.Read(func(fd uintptr) bool {
-		var octet [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), octet[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		is = errors.Is(err, syscall.EAGAIN)
+		is = hasNothing(fd)
 		return true
 	})
 	return is && err == nil

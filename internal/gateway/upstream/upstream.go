@@ -21,6 +21,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"portolan.dev/portolan/internal/gateway/table"
 )
 
 // Config bounds what a Client holds. Of fields that are zero the default holds.
@@ -43,7 +45,7 @@ func (c Config) withDefaults() Config {
 		IdlePerEndpoint: cmp.Or(c.IdlePerEndpoint, 128),
 		Idle:            cmp.Or(c.Idle, 2048),
 		IdleTimeout:     cmp.Or(c.IdleTimeout, 50*time.Second),
-		DialTimeout:     cmp.Or(c.DialTimeout, 3*time.Second),
+		DialTimeout:     cmp.Or(c.DialTimeout, table.DialTimeout),
 		Drain:           cmp.Or(c.Drain, 30*time.Second),
 		DrainUpgraded:   cmp.Or(c.DrainUpgraded, time.Hour),
 	}

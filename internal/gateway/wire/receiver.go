@@ -64,7 +64,7 @@ func (r *Receiver) Quiet() bool {
 // peek reads an octet, which is lost.
 func (r *Receiver) peek(fd uintptr) bool {
 	var octet [1]byte
-	_, err := syscall.Read(int(fd), octet[:])
+	_, err := readSocket(fd, octet[:])
 	r.quiet = errors.Is(err, syscall.EAGAIN)
 	return true
 }
@@ -72,9 +72,9 @@ func (r *Receiver) peek(fd uintptr) bool {
 // tryRead reads, and reports whether there was anything to read.
 func (r *Receiver) tryRead(fd uintptr) bool {
 	r.room = NewRoom(r.n)
-	n, err := syscall.Read(int(fd), r.room)
+	n, err := readSocket(fd, r.room)
 	for errors.Is(err, syscall.EINTR) {
-		n, err = syscall.Read(int(fd), r.room)
+		n, err = readSocket(fd, r.room)
 	}
 	switch {
 	case errors.Is(err, syscall.EAGAIN):

@@ -1,0 +1,8 @@
+//go:build !windows
+
+package datagram
+
+import "syscall"
+
+// readSocket reads from a socket (read(2)).
+func readSocket(fd uintptr, to []byte) (int, error) { return syscall.Read(int(fd), to) }

@@ -1,0 +1,6 @@
+package datagram
+
+import "syscall"
+
+// readSocket reads from a socket. The commands that are built for Windows do not serve.
+func readSocket(fd uintptr, to []byte) (int, error) { return syscall.Read(syscall.Handle(fd), to) }

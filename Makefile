@@ -1,8 +1,8 @@
 # Short names for what is done often.
 
-MODULES := . bench test/e2e test/deploy test/attack test/upstream test/conformance
+MODULES := . bench test/e2e test/deploy test/attack test/upstream test/conformance test/page test/prometheus
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-gateway bench-live bench-network bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-network conformance-policy conformance-policy-api conformance-proxy evidence-gateway evidence-h2 evidence-policy rolling-proxy
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-explain bench-forwarding bench-gateway bench-live bench-network bench-node bench-policy bench-proxy bench-secondaries conformance-gateway conformance-network conformance-policy conformance-policy-api conformance-proxy evidence-explain evidence-gateway evidence-h2 evidence-policy evidence-situations rolling-proxy
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,8 +49,12 @@ conformance-policy: ## Kubernetes' tests of NetworkPolicies with the agent, abou
 conformance-policy-api: ## the conformance tests of ClusterNetworkPolicy with the agent, about 15 minutes, as root; docs/policy-e2e.md
 	cd test/upstream && go test -count=1 -timeout 1h ./policyapi -record
 
+evidence-explain: ## verdicts of portolan test compared with packets and requests in random clusters, some 5 minutes, as root; docs/explain-evidence.md
+	REPORT=1 SEED=1 WORLDS=10 QUESTIONS=150 go test -count=1 -timeout 1h -v ./test/verdicts -run TestVerdicts
+
 evidence-gateway: ## requests while routes change and endpoints are replaced, and the gateway at its limits, as root; docs/gateway-evidence.md
 	CHANGES=1000 RESTARTS=200 go test -count=1 -timeout 10m -v ./cmd/portolan -run TestGatewayZeroDrop
+	REPLACEMENTS=200 go test -count=1 -timeout 10m -v ./cmd/portolan -run 'TestConfigEffects/gateway.handover$$'
 	cd test/attack && go test -count=1 -timeout 20m -v . -run TestGateway -time 8s
 
 evidence-h2: ## gRPC's interoperability tests, h2spec, testssl.sh and slowhttptest, without root; docs/gateway-evidence.md
@@ -60,6 +64,10 @@ evidence-policy: ## packets while Pods start, names are looked up and policies c
 	STARTS=1000 LOOKUPS=2000 ROUNDS=1000 go test -count=1 -timeout 1h -v ./test/policy \
 		-run 'TestPodStarts|TestDomains|TestNamespaceRelabelled|TestBlocks'
 	LOOKUPS=100000 go test -count=1 -timeout 1h -v ./internal/policy/fqdn -run TestLookupThenConnectInKernel
+
+evidence-situations: ## each broken situation with packets, compared with explain --live, some 10 minutes, as root; docs/situations.md
+	go test -count=1 -timeout 1h -v ./internal/pod/app -run TestSituationsLive -live all -update
+	go test -count=1 ./internal/pod/app -run TestSituationsPage -update
 
 conformance-proxy: ## Kubernetes' tests of Services with kube-proxy and with the service proxy, as root; docs/proxy-e2e.md
 	cd test/upstream && go run ./cmd/conformance $(CONFORMANCEFLAGS)
@@ -76,6 +84,7 @@ docs: ## the parts of the docs that tests make
 	go test ./internal/kube/simulate/apiobject -run Coverage -update
 	go test ./internal/pod/lint -run Docs -update
 	go test ./docs -update
+	go test ./build/dashboard -update
 	cd test/deploy && go test -run RestartKeys -update .
 
 release: ## binaries, image, chart, SBOMs and checksums, into dist; no Docker and no registry
@@ -101,6 +110,9 @@ bench-simulate: ## what completing manifests costs, and changes of Pods then, 4 
 
 bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench.md
 	cd bench && go run . burst -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-explain: ## what explanations and assertions cost in a large cluster, about 2 minutes; docs/bench.md
+	cd bench && go run . explain -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-forwarding: ## names outside the cluster, beside CoreDNS and Unbound, about 15 minutes; docs/bench.md
 	cd bench && go run . forwarding -write ../docs/bench.md $(BENCHFLAGS)

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"portolan.dev/portolan/bench/burst"
+	"portolan.dev/portolan/bench/explain"
 	"portolan.dev/portolan/bench/forwarding"
 	"portolan.dev/portolan/bench/gateway"
 	"portolan.dev/portolan/bench/live"
@@ -22,6 +23,7 @@ func main() {
 	os.Exit(rig.Main([]rig.Suite{
 		query.Suite(),
 		burst.Suite(),
+		explain.Suite(),
 		forwarding.Suite(),
 		gateway.Suite(),
 		live.Suite(),

@@ -20,8 +20,11 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands print into the documents")
 
-// pages are the documents whose ```console blocks are transcripts.
-var pages = []string{"../README.md", "getting-started.md", "explain.md", "node.md", "simulate.md", "test.md"}
+// pages are the documents whose ```console blocks are transcripts, by the cluster that a server has.
+var pages = map[string][]string{
+	"examples/shop": {"../README.md", "getting-started.md", "explain.md", "node.md", "simulate.md", "test.md"},
+	"examples/tour": {"tour.md"},
+}
 
 // TestTranscripts runs each command of each transcript against a real server
 // and compares what it prints.
@@ -30,25 +33,33 @@ func TestTranscripts(t *testing.T) {
 		t.Skip("dig is not installed (Debian: bind9-dnsutils); bash test/all installs it")
 	}
 	bin := buildBinary(t)
-	port := serveShop(t, bin)
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
+	for manifests, all := range pages {
+		s := serve(t, bin, manifests)
+		for _, page := range all {
+			checkPage(t, page, s)
+		}
+	}
+}
+
+// checkPage compares a document with what its commands print, or updates it.
+func checkPage(t *testing.T, page string, s *served) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, commands := rerun(t, string(text), s)
+	if commands == 0 {
+		t.Errorf("%s: no command in any ```console block", page)
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, commands := rerun(t, string(text), bin, port)
-		if commands == 0 {
-			t.Errorf("%s: no command in any ```console block", page)
-		}
-		if *update {
-			if err := os.WriteFile(page, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		if got != string(text) {
-			t.Errorf("%s is out of date; run go test ./docs -update. Now it would be:\n%s", page, got)
-		}
+		return
+	}
+	if got != string(text) {
+		t.Errorf("%s is out of date; run go test ./docs -update. Now it would be:\n%s", page, got)
 	}
 }
 
@@ -62,13 +73,19 @@ func buildBinary(t *testing.T) (dir string) {
 	return filepath.Dir(file)
 }
 
-var listening = regexp.MustCompile(`listen="?\[127\.0\.0\.1:(\d+)\]`)
+var listening = regexp.MustCompile(`listen="?\[127\.0\.0\.1:(\d+)\].* admin=127\.0\.0\.1:(\d+)`)
 
-// serveShop serves the example on a free port until the test ends.
-func serveShop(t *testing.T, bin string) (port string) {
+// served is a server, with the ports that stand for 1053 and 9153 in documents.
+type served struct{ bin, port, admin string }
+
+// serve serves manifests on free ports until the test ends.
+func serve(t *testing.T, bin, manifests string) *served {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "portolan"), "serve", "--admin", "", "--manifests", "../examples/shop", "--listen", "127.0.0.1:0")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
+	cmd := exec.CommandContext(
+		ctx, filepath.Join(bin, "portolan"), "serve", "--admin", "127.0.0.1:0", "--manifests", filepath.Join("..", manifests),
+		"--simulate", "--listen", "127.0.0.1:0",
+	)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -80,18 +97,18 @@ func serveShop(t *testing.T, bin string) (port string) {
 		cancel()
 		_ = cmd.Wait() // killed
 	})
-	loaded := false
-	for lines := bufio.NewScanner(log); (port == "" || !loaded) && lines.Scan(); {
+	s, loaded := &served{bin: bin}, false
+	for lines := bufio.NewScanner(log); (s.port == "" || !loaded) && lines.Scan(); {
 		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			port = m[1]
+			s.port, s.admin = m[1], m[2]
 		}
 		loaded = loaded || strings.Contains(lines.Text(), "manifests loaded")
 	}
-	if port == "" || !loaded {
-		t.Fatalf("the server said no port (%q), or not that it loaded (%v)", port, loaded)
+	if s.port == "" || !loaded {
+		t.Fatalf("the server said no port (%q), or not that it loaded (%v)", s.port, loaded)
 	}
-	awaitAnswer(t, net.JoinHostPort("127.0.0.1", port))
-	return port
+	awaitAnswer(t, net.JoinHostPort("127.0.0.1", s.port))
+	return s
 }
 
 // awaitAnswer waits until the loaded manifests show in answers.
@@ -112,7 +129,7 @@ func awaitAnswer(t *testing.T, server string) {
 const fence = "```"
 
 // rerun is the page with the output of its commands as they print it now.
-func rerun(t *testing.T, page, bin, port string) (text string, commands int) {
+func rerun(t *testing.T, page string, s *served) (text string, commands int) {
 	t.Helper()
 	var b strings.Builder
 	inBlock := false
@@ -128,7 +145,7 @@ func rerun(t *testing.T, page, bin, port string) (text string, commands int) {
 		b.WriteString(line)
 		if inBlock && strings.HasPrefix(line, "$ ") {
 			commands++
-			b.WriteString(run(t, strings.TrimSpace(line[2:]), bin, port))
+			b.WriteString(run(t, strings.TrimSpace(line[2:]), s))
 		}
 	}
 	return b.String(), commands
@@ -138,21 +155,24 @@ func rerun(t *testing.T, page, bin, port string) (text string, commands int) {
 var (
 	messageID = regexp.MustCompile(`id: \d+`)
 	serial    = regexp.MustCompile(`\b[12]\d{9} 7200 `)
+	eventTime = regexp.MustCompile(`(?m)^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z `)
 )
 
 // usage is the exit status of commands that are wrong.
 const usage = 2
 
-func run(t *testing.T, command, bin, port string) string {
+func run(t *testing.T, command string, s *served) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(command, "-p 1053", "-p "+port))
+	ports := strings.NewReplacer("-p 1053", "-p "+s.port, "127.0.0.1:9153", "127.0.0.1:"+s.admin)
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", ports.Replace(command))
 	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "LC_ALL=C")
+	cmd.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "LC_ALL=C")
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if err != nil && (!strings.HasPrefix(command, "portolan ") || !errors.As(err, &exit) || exit.ExitCode() == usage) {
 		t.Fatalf("%s: %v", command, err)
 	}
 	text := messageID.ReplaceAllString(string(out), "id: 4711")
+	text = eventTime.ReplaceAllString(text, "2026-11-27T10:00:00.000Z ")
 	return serial.ReplaceAllString(text, "1795235076 7200 ")
 }

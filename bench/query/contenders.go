@@ -18,8 +18,9 @@ import (
 // These are the contenders.
 const (
 	portolan      = rig.NamePortolan
-	agent         = "node" // Portolan's agent, a secondary of the contender portolan
-	base          = "base" // another version of Portolan
+	agent         = "node"        // Portolan's agent, a secondary of the contender portolan
+	base          = "base"        // another version of Portolan
+	noEvidence    = "no-evidence" // Portolan without the sample of events
 	coreDNS       = rig.NameCoreDNS
 	coreDNSCached = "coredns-cache"
 	knot          = rig.NameKnot
@@ -29,7 +30,7 @@ const (
 
 // contenderNames returns the names in the order of the tables.
 func contenderNames() []string {
-	return []string{portolan, agent, base, coreDNS, coreDNSCached, knot, nsd, echo}
+	return []string{portolan, agent, base, noEvidence, coreDNS, coreDNSCached, knot, nsd, echo}
 }
 
 // entrant is a contender that can be started, with its version.
@@ -40,10 +41,13 @@ type entrant struct {
 
 func (b *bench) entrants() map[string]func(context.Context) (*entrant, error) {
 	return map[string]func(context.Context) (*entrant, error){
-		portolan: func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, portolan, b.tree) },
+		portolan: func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, variant{portolan, b.tree, ""}) },
 		agent:    b.agent,
-		base:     func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, base, b.base) },
-		coreDNS:  func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNS, "") },
+		base:     func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, variant{base, b.base, ""}) },
+		noEvidence: func(ctx context.Context) (*entrant, error) {
+			return b.portolan(ctx, variant{noEvidence, b.tree, "admin: {evidence: {size: 0}}\n"})
+		},
+		coreDNS: func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNS, "") },
 		// With the cache time that installers write.
 		coreDNSCached: func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNSCached, "cache 30") },
 		knot:          func(ctx context.Context) (*entrant, error) { return b.withZones(ctx, theKnot()) },
@@ -60,16 +64,19 @@ const portolanConfig = `dns:
   transfer: {allow: [{clients: [127.0.0.1/32]}]}
 `
 
-func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, error) {
-	program, err := b.workshop.PortolanOf(ctx, tree, name)
+// variant is a Portolan: the tree that it is built from, and what its configuration has more.
+type variant struct{ name, tree, config string }
+
+func (b *bench) portolan(ctx context.Context, v variant) (*entrant, error) {
+	program, err := b.workshop.PortolanOf(ctx, v.tree, v.name)
 	if err != nil {
 		return nil, err
 	}
-	config := b.file(name + ".yaml")
-	c := rig.Portolan(program, b.file(name+".log"), append([]string{"--config", config}, b.source...)...)
+	config := b.file(v.name + ".yaml")
+	c := rig.Portolan(program, b.file(v.name+".log"), append([]string{"--config", config}, b.source...)...)
 	start := c.Command
 	c.Command = func(ports []netip.AddrPort) (*exec.Cmd, error) {
-		text := portolanConfig + fmt.Sprintf("  tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4],
+		text := v.config + portolanConfig + fmt.Sprintf("  tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4],
 			b.certificate.File, b.certificate.Key)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			return nil, err

@@ -216,7 +216,9 @@ func typeMeta(version, kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: version, Kind: kind}
 }
 
+// nodes is the number of Nodes.
+const nodes = 100
+
 func nodeName(i int) string {
-	const nodes = 100
 	return fmt.Sprintf("node-%02d", i%nodes)
 }

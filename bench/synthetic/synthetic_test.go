@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/bench/synthetic"
+	model "portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/source"
 )
 
 func cluster() *synthetic.Cluster {
@@ -73,5 +75,30 @@ func TestRangesDoNotMeet(t *testing.T) {
 		if !ends[i-1].last.Less(ends[i].first) {
 			t.Errorf("%s is not before %s", ends[i-1].last, ends[i].first)
 		}
+	}
+}
+
+// TestPaths checks that what paths need is there, and that all objects are different ones.
+func TestPaths(t *testing.T) {
+	for _, sliceless := range []bool{false, true} {
+		p := &synthetic.Paths{Namespaces: 3, Services: 7, Policies: 5, Routes: 4, Sliceless: sliceless}
+		file := filepath.Join(t.TempDir(), "paths.yaml")
+		if err := p.WriteManifests(file); err != nil {
+			t.Fatal(err)
+		}
+		store := model.NewStore()
+		report, err := source.ReadFiles(source.Files{Paths: []string{file}}, store)
+		if err != nil || len(report.Problems) > 0 {
+			t.Fatal(err, report.Problems)
+		}
+		store.View(func(v *model.View) {
+			for kind, want := range map[model.Kind]int{
+				model.KindService: 7 + 2, model.KindPod: 7 + 1, model.KindNetworkPolicy: 5, model.KindHTTPRoute: 4,
+			} {
+				if got := v.Len(kind); got != want {
+					t.Errorf("sliceless %t: %d of %s, want %d", sliceless, got, kind, want)
+				}
+			}
+		})
 	}
 }

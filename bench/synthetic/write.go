@@ -2,8 +2,10 @@ package synthetic
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"iter"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 )
 
 // NewClient returns a client without a rate limit.
@@ -91,19 +94,27 @@ func atOnce[T any](ctx context.Context, all []T, f func(context.Context, T) erro
 // WriteManifests writes all objects except Pods into a file of YAML documents, each as
 // JSON on one line.
 func (c *Cluster) WriteManifests(file string) error {
+	return writeDocuments(file, c.all(), json.Marshal)
+}
+
+// WriteManifests writes all objects into a file of YAML documents, as people and kubectl write them.
+func (p *Paths) WriteManifests(file string) error { return writeDocuments(file, p.All(), yaml.Marshal) }
+
+// writeDocuments writes objects as documents of YAML, of which JSON is a part.
+func writeDocuments(file string, all iter.Seq[any], marshal func(any) ([]byte, error)) error {
 	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	b := bufio.NewWriter(f)
-	for o := range c.all() {
-		document, err := json.Marshal(o)
+	for o := range all {
+		document, err := marshal(o)
 		if err != nil {
 			return err
 		}
 		_, _ = b.WriteString("---\n") // Flush returns the errors
-		_, _ = b.Write(append(document, '\n'))
+		_, _ = b.Write(append(bytes.TrimSuffix(document, []byte("\n")), '\n'))
 	}
 	if err := b.Flush(); err != nil {
 		return err
@@ -111,7 +122,7 @@ func (c *Cluster) WriteManifests(file string) error {
 	return f.Close()
 }
 
-func (c *Cluster) all() func(yield func(any) bool) {
+func (c *Cluster) all() iter.Seq[any] {
 	return func(yield func(any) bool) {
 		for o := range c.AllNamespaces() {
 			if !yield(o) {

@@ -76,7 +76,7 @@ func TestConnections(t *testing.T) {
 func explainConnection(t *testing.T, args []string, want, cure string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	status := cli.Run(t.Context(), args, &stdout, &stderr)
+	status := cli.Run(t.Context(), append([]string{"portolan"}, args...), &stdout, &stderr)
 	var got path.Explanation
 	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
 		t.Fatalf("%q: %v\n%s%s", args, err, stdout.String(), stderr.String())

@@ -125,13 +125,19 @@ func (g *gateway) fetch(port int, host, path string) (status int, body string) {
 
 func fetch(t *testing.T, addr, host, path string) (status int, body string) {
 	t.Helper()
+	return fetchBy(t, &http.Transport{DisableKeepAlives: true}, addr, host, path)
+}
+
+// fetchBy is fetch by a transport.
+func fetchBy(t *testing.T, by *http.Transport, addr, host, path string) (status int, body string) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Host = host
 	client := &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport:     by,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	res, err := client.Do(req)

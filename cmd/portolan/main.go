@@ -1,4 +1,4 @@
-// Command portolan serves the names of a Kubernetes cluster.
+// Command portolan makes a Kubernetes cluster reachable: names, addresses, policies and routes.
 package main
 
 import (
@@ -22,5 +22,5 @@ func run() int {
 	defer stop()
 	// The first signal stops the program gracefully; the second one kills it.
 	context.AfterFunc(ctx, stop)
-	return cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	return cli.Run(ctx, os.Args, os.Stdout, os.Stderr)
 }

@@ -33,7 +33,8 @@ var commands = map[string]func(){"portolan": main}
 // TestScripts runs the scripts in testdata/script. Each script's directory contains the
 // manifests of testdata/shop. Scripts use a portolan without the race detector, which
 // would make each of some 400 starts five times as long; the tests of servers use it. A
-// command that hangs ends with the timeout of go test. Additional commands:
+// command that hangs ends with the timeout of go test. $PROGRAM is the file of portolan.
+// Additional commands:
 //
 //	status N COMMAND...         run it, want exit status N
 //	refused MESSAGE COMMAND...  want exit status 2 and this one line on stderr
@@ -50,6 +51,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", path)
+			env.Setenv("PROGRAM", file)
 			for name, dir := range map[string]string{"shop": "testdata/shop", "charts": "../../examples/charts"} {
 				if err := os.CopyFS(filepath.Join(env.WorkDir, name), os.DirFS(dir)); err != nil {
 					return err

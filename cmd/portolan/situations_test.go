@@ -35,7 +35,7 @@ import (
 // A lookup is the name, its type unless it is A and AAAA, the Pod and the resolver; below it
 // are the expected first sentence, or found if there is nothing to explain, the beginning
 // of its cure, the second sentence (then), and the first sentence with --live if that is
-// another one.
+// another one, in which SERVER stands for the server that is asked.
 //
 //	> NAME [TYPE] from NAMESPACE/POD [by RESOLVER]
 //	SENTENCE
@@ -199,7 +199,7 @@ func (w *situationWorld) run(t *testing.T) {
 		s := &w.lookups[i]
 		want := s.why
 		if s.live != "" {
-			want = s.live
+			want = strings.ReplaceAll(s.live, "SERVER", server)
 		}
 		w.explain(t, s, want, slices.Concat(offline, []string{"--live", "--server", server}))
 	}
@@ -246,7 +246,7 @@ func (w *situationWorld) explain(t *testing.T, s *situation, want string, flags 
 	}
 	args = append(args, flags...)
 	var stdout, stderr strings.Builder
-	cli.Run(t.Context(), args, &stdout, &stderr)
+	cli.Run(t.Context(), append([]string{"portolan"}, args...), &stdout, &stderr)
 	var got path.Explanation
 	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil || got.Name == nil {
 		t.Errorf("%s:%d: %q: %v\n%s%s", w.file, s.line, args, err, stdout.String(), stderr.String())
@@ -283,7 +283,7 @@ func (w *situationWorld) lookUpCure(t *testing.T, s *situation, cure string, arg
 	args = slices.Clone(args)
 	args[1] = name
 	var stdout, stderr strings.Builder
-	cli.Run(t.Context(), args, &stdout, &stderr)
+	cli.Run(t.Context(), append([]string{"portolan"}, args...), &stdout, &stderr)
 	var again path.Explanation
 	if err := json.Unmarshal([]byte(stdout.String()), &again); err != nil || again.Name == nil ||
 		again.Name.Outcome != "found" && again.Name.Outcome != "blocked" {

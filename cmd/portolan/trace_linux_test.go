@@ -79,12 +79,13 @@ func TestTrace(t *testing.T) {
 			[]string{`portolan: it needs the capability NET_ADMIN: run it as root, in the node's network\nstatus 2\n`},
 		},
 		{
-			"mistakes", "for a in '' 'http://web --from node' 'web --from node' '10.96.0.10:http --from node' 'nope.shop:80 --from node' 'web.shop:81 --from node' '--from shop/none' '--from a/b/c/d'; " +
+			"mistakes", "for a in '' 'http://web --from node' 'web --from node' '10.96.0.10:http --from node' 'nope.shop:80 --from node' 'web.shop.example.com:80 --from node' 'web.shop.svc.cluster.local:82 --from node' 'web.shop:81 --from node' '--from shop/none' '--from a/b/c/d'; " +
 				"do portolan trace $a --config " + config + "; echo status $?; done",
 			[]string{
 				`--from is missing; the client is NAMESPACE/POD, an address, a range of addresses, node or outside\nstatus 2\n`,
 				`"http://web" is not SERVICE, NAMESPACE/SERVICE or an address.*\nstatus 2\n`, `there is no Service default/web;.*\nstatus 2\n`, `"http" is not the number of a port.*\nstatus 2\n`,
-				`there is no Service shop/nope.*\nstatus 2\n`, `no port of Service shop/web is 81/tcp \(it has 80\)\nstatus 2\n`, `shop/none.*\nstatus 2\n`,
+				`there is no Service shop/nope.*\nstatus 2\n`, `web\.shop\.example\.com is no name of a Service;.*\nstatus 2\n`, `no port of Service shop/web is 82/tcp \(it has 80\)\nstatus 2\n`,
+				`no port of Service shop/web is 81/tcp \(it has 80\)\nstatus 2\n`, `shop/none.*\nstatus 2\n`,
 				`--from "a/b/c/d" is not NAMESPACE/POD, an address.*\nstatus 2\n`,
 			},
 		},

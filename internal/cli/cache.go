@@ -1,19 +1,12 @@
 package cli
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
-	"portolan.dev/portolan/internal/pod/explain"
 )
 
 func newCache() *cobra.Command {
@@ -31,54 +24,8 @@ commands talk to its admin address, which must be on loopback.`,
 	return cmd
 }
 
-// adminFlag is the flag --admin of commands that talk to a running server.
-type adminFlag string
-
-func (f *adminFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar((*string)(f), "admin", "127.0.0.1:9153", "the server's admin address is `ADDR:PORT`")
-	_ = cmd.RegisterFlagCompletionFunc("admin", cobra.NoFileCompletions)
-}
-
-// adminTime is how long a command waits for a running server.
-const adminTime = 30 * time.Second
-
-// request sends a request to the admin address and copies its answer to w.
-func (f *adminFlag) request(ctx context.Context, method, path string, w io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, adminTime)
-	defer cancel()
-	answer, err := f.open(ctx, method, path)
-	if err != nil {
-		return err
-	}
-	defer answer.Close()
-	_, err = io.Copy(w, answer)
-	return err
-}
-
-// open sends a request to the admin address and returns its answer, which the caller closes.
-func (f *adminFlag) open(ctx context.Context, method, path string) (answer io.ReadCloser, err error) {
-	at := string(*f)
-	if _, err := netip.ParseAddrPort(at); err != nil {
-		return nil, fmt.Errorf("--admin: %q is not an address and port, such as 127.0.0.1:9153", at)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+at+path, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, fmt.Errorf("the server's admin address does not answer: %w; --admin names another", err)
-	}
-	if response.StatusCode != http.StatusOK {
-		defer response.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(response.Body, maxProbe)) // what there is of the reason
-		return nil, fmt.Errorf("%s: %s", at, explain.Plain(strings.TrimSpace(string(text))))
-	}
-	return response.Body, nil
-}
-
 func newCacheDump() *cobra.Command {
-	var admin adminFlag
+	var admin adminFlags
 	cmd := &cobra.Command{
 		Use:   "dump",
 		Short: "Print the entries of the cache",
@@ -90,7 +37,7 @@ query failed.`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return admin.request(cmd.Context(), http.MethodGet, cachePath, cmd.OutOrStdout())
+			return admin.print(cmd, http.MethodGet, cachePath)
 		},
 	}
 	admin.add(cmd)
@@ -98,7 +45,7 @@ query failed.`,
 }
 
 func newCacheFlush() *cobra.Command {
-	var admin adminFlag
+	var admin adminFlags
 	cmd := &cobra.Command{
 		Use:   "flush NAME",
 		Short: "Remove a name from the cache",
@@ -112,7 +59,7 @@ how many entries that were. The root, ".", is all of it.`,
 				return err
 			}
 			path := flushPath + "?" + url.Values{"name": args}.Encode()
-			return admin.request(cmd.Context(), http.MethodPost, path, cmd.OutOrStdout())
+			return admin.print(cmd, http.MethodPost, path)
 		},
 	}
 	admin.add(cmd)

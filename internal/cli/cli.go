@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,6 @@ import (
 	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/explain"
-	"portolan.dev/portolan/internal/pod/path"
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
@@ -27,22 +25,31 @@ const (
 	exitDone     = 0
 	exitNegative = 1 // a negative answer, or a problem was found
 	exitUsage    = 2 // wrong flags, arguments, files or addresses
-	// exitLayer is that of the first layer on a way that is broken, and the next ones are those of the layers after it.
-	exitLayer = 10
 )
 
-// brokenError makes Run return the status of a layer without printing an error.
-type brokenError path.Layer
+// statusError makes Run return an exit status without printing an error.
+type statusError int
 
-func (e brokenError) Error() string { return "broken at " + string(e) }
+func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// errNegative makes Run return exitNegative without printing an error.
-var errNegative = errors.New("negative")
+// errNegative makes Run return exitNegative.
+const errNegative = statusError(exitNegative)
 
-// Run runs the command named in args and returns the exit status. An error is one
-// line on stderr, and those of a configuration one line each.
+// ended returns the error for an exit status.
+func ended(status int) error {
+	if status == exitDone {
+		return nil
+	}
+	return statusError(status)
+}
+
+// Run runs the command named in args and returns the exit status. The first of args is the file of the program: as
+// kubectl-portolan, it is a plugin of kubectl. An error is one line on stderr, and those of a configuration one line
+// each.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	called := invocationOf(args[0], args[1:])
+	args = called.args
+	root := newRoot(called)
 	if isCoreDNS(args) {
 		root = newCoreDNS()
 	}
@@ -53,67 +60,96 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitDone
-	case errors.Is(err, errNegative):
-		return exitNegative
 	}
-	if layer, ok := errors.AsType[brokenError](err); ok {
-		return exitLayer + slices.Index(path.Layers(), path.Layer(layer))
+	if status, ok := errors.AsType[statusError](err); ok {
+		return int(status)
 	}
 	all := config.Errors{err}
 	if several, ok := errors.AsType[config.Errors](err); ok && several.Error() == err.Error() {
 		all = several
 	}
 	for _, each := range all {
-		fmt.Fprintf(stderr, "portolan: %s\n", explain.Plain(each.Error()))
+		fmt.Fprintf(stderr, "portolan: %s\n", explain.Plain(called.renaming(root)(each.Error())))
 	}
 	return exitUsage
 }
 
-func newRoot() *cobra.Command {
+// Command returns the tree of all commands, for their manual pages. It is not to be run.
+func Command() *cobra.Command {
+	root := newRoot(invocation{name: "portolan"})
+	root.InitDefaultHelpCmd()
+	return root
+}
+
+// commandGroup is a paragraph in the list of commands.
+type commandGroup struct {
+	title    string
+	commands []func() *cobra.Command
+}
+
+// commandGroups are the commands in the order of the help. A newcomer's are first.
+func commandGroups() []commandGroup {
+	return []commandGroup{
+		{"Find out what works, and why it does not", []func() *cobra.Command{
+			newExplain, newTest, newCheck, newGet, newPage, newPolicy, newTrace, newTail, newTop, newReport,
+		}},
+		{"See what a server answers and what a Pod gets", []func() *cobra.Command{
+			newQuery, newZone, newResolvConf, newEnv,
+		}},
+		{"Serve a cluster", []func() *cobra.Command{
+			newServe, newNode, newProxy, newGateway, newController, newWebhook,
+		}},
+		{"Operate", []func() *cobra.Command{newConfig, newCache, newProbe, newCNI, newCleanup}},
+		{otherCommands, []func() *cobra.Command{newVersion}},
+	}
+}
+
+// otherCommands is the title of the last group, which has the commands help and completion, too.
+const otherCommands = "Other"
+
+func newRoot(called invocation) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "portolan",
-		Short: "Cluster DNS for Kubernetes",
-		Long: `Portolan is a DNS server for the Services and Pods of a Kubernetes cluster, with
-tools that explain why names do not resolve. It reads the cluster from the
-Kubernetes API or from a directory of manifests.`,
-		Example: `  portolan serve --manifests examples/shop
-  portolan query web.shop.svc.cluster.local --manifests examples/shop`,
+		Short: "Names, addresses, policies and routes of a Kubernetes cluster",
+		Long: `Portolan makes a Kubernetes cluster reachable: it is the cluster's DNS server, its
+service proxy, its Pod network with network policies, and its gateway for Ingresses
+and Gateway API. Each part runs alone or beside the others, in place of CoreDNS,
+kube-proxy, a network plugin or an ingress controller.
+
+Since one program knows all layers, it explains a whole way: why a Pod cannot
+resolve a name, reach an address or get an answer from a URL, and what mends that. It
+reads a cluster from the Kubernetes API, as kubectl does, or from a directory of
+manifests, and then needs no cluster.`,
+		Example: `  portolan explain http://web.shop --from shop/client
+  portolan explain web.shop --from shop/client --manifests examples/shop
+  portolan check examples/shop
+  portolan serve --manifests examples/shop`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(
-		newServe(),
-		newZone(),
-		newQuery(),
-		newResolvConf(),
-		newEnv(),
-		newExplain(), newTest(),
-		newGet(),
-		newCheck(),
-		newConfig(),
-		newNode(),
-		newPolicy(),
-		newProxy(),
-		newGateway(),
-		newCleanup(),
-		newWebhook(),
-		newController(),
-		newProbe(),
-		newCache(),
-		newTrace(),
-		newVersion(),
-		newCNI(),
-	)
+	for _, g := range commandGroups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, create := range g.commands {
+			cmd := create()
+			cmd.GroupID = g.title
+			root.AddCommand(cmd)
+		}
+	}
 	root.Version = versions()     // without a template: those keep more of the program than is used, see architecture
 	root.InitDefaultVersionFlag() // the help command shows it, too
 	root.SetHelpCommand(newHelp())
-	addCompletion(root)
+	root.SetHelpCommandGroupID(otherCommands)
+	if called.isPlugin() {
+		root.AddCommand(newPluginCompletion())
+	} else {
+		addCompletion(root)
+	}
 	group(root)
 	root.SetUsageFunc(usage)
 	root.SetFlagErrorFunc(flagError)
+	called.apply(root)
 	return root
 }
 

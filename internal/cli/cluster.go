@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -84,10 +86,31 @@ func (l *onceCluster) loadFiles(f source.Files) (source.Loaded, error) {
 	return loaded, err
 }
 
-// apply applies manifests to the cluster that was read.
-func (l *onceCluster) apply(m diff.Manifests) {
-	l.store.Update(func(tx *cluster.Tx) { diff.ApplyTo(tx, m) })
+// apply applies manifests to the cluster that was read. It returns an error if a simulated control plane rejects one.
+func (l *onceCluster) apply(m diff.Manifests) (err error) {
+	l.store.Update(func(tx *cluster.Tx) {
+		if !l.source.Simulates() {
+			diff.ApplyTo(tx, m)
+			return
+		}
+		diff.Declare(tx, m)
+		for _, r := range l.source.Complete(tx) {
+			if !declares(m.Objects, r) {
+				continue // printed when it was read
+			}
+			err = errors.Join(err, fmt.Errorf("%s %s: %s: %w", strings.ToLower(r.Kind.String()), r.Key, r.Field, r.Err))
+		}
+	})
 	l.dns.Compile()
+	return err
+}
+
+// declares reports whether a refused object is among those of manifests.
+func declares(all []cluster.Object, refused cluster.Refusal) bool {
+	return slices.ContainsFunc(all, func(o cluster.Object) bool {
+		ref := o.Ref()
+		return ref.Kind == refused.Kind && ref.Key == refused.Key
+	})
 }
 
 // load reads a part of the cluster once. It prints the problems of what was read on stderr.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -26,22 +27,26 @@ func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
 	return f.print(cmd, e)
 }
 
-// print prints how the layers of a way are. The error is that of the first that is not OK.
-func (f *explainFlags) print(cmd *cobra.Command, e *path.Explanation) (err error) {
+// print prints how the layers of a way are. The error is the exit status.
+func (f *explainFlags) print(cmd *cobra.Command, e *path.Explanation) error {
+	return f.printTold(cmd, &podapp.Told{Explanation: e})
+}
+
+func (f *explainFlags) printTold(cmd *cobra.Command, t *podapp.Told) error {
 	if f.format == "json" {
-		err = printJSON(cmd.OutOrStdout(), e)
-	} else {
-		err = e.WriteText(cmd.OutOrStdout(), f.style(cmd))
+		if err := printJSON(cmd.OutOrStdout(), t.Explanation); err != nil {
+			return err
+		}
+		return ended(t.Exit())
 	}
-	switch {
-	case err != nil:
+	text, err := t.WriteText(f.style(cmd))
+	if err != nil {
 		return err
-	case e.State == path.Broken:
-		return brokenError(e.Cause)
-	case e.State == path.NotKnown:
-		return errNegative
 	}
-	return nil
+	if _, err := io.WriteString(cmd.OutOrStdout(), text); err != nil {
+		return err
+	}
+	return ended(t.Exit())
 }
 
 // verdict prints whether policies allow a client to connect to the value of --to.
@@ -55,18 +60,10 @@ func (f *explainFlags) verdict(cmd *cobra.Command, client string) error {
 		return fmt.Errorf("--to: %w", err)
 	}
 	e, err := f.evaluate(cmd, asked{Peer: to})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case f.format == "json":
-		err = printJSON(cmd.OutOrStdout(), e)
-	default:
-		err = e.Connection.WriteVerdict(cmd.OutOrStdout())
 	}
-	if err == nil && !e.Connection.IsAllowed() {
-		return errNegative
-	}
-	return err
+	return f.printTold(cmd, &podapp.Told{Explanation: e, Verdict: true})
 }
 
 // asked is what the client asks for.
@@ -78,7 +75,7 @@ type asked struct {
 
 // evaluate returns what a client sees that connects to a peer.
 func (f *explainFlags) evaluate(cmd *cobra.Command, to asked) (*path.Explanation, error) {
-	q, err := f.connection(cmd, &to)
+	q, err := f.connection(&to)
 	if err != nil {
 		return nil, err
 	}
@@ -140,13 +137,20 @@ func (f *explainFlags) evaluate(cmd *cobra.Command, to asked) (*path.Explanation
 		}
 		q.To = &subject
 	}
-	return pods.Path(cmd.Context(), q)
+	if !f.live {
+		return pods.Path(cmd.Context(), q)
+	}
+	how, err := f.packets(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	return pods.Live(cmd.Context(), q, how)
 }
 
 // askKernel has the kernel asked: for the verdict of policies if there is one to ask, otherwise for the
 // address of a Service if the flags say so.
 func (f *explainFlags) askKernel(q *podapp.Way) error {
-	if f.to == "" && !f.kernel {
+	if f.to == "" && !f.kernel && !f.live {
 		return nil
 	}
 	settings, err := f.pod.source.read()
@@ -154,6 +158,9 @@ func (f *explainFlags) askKernel(q *podapp.Way) error {
 		return err
 	}
 	var node string
+	if f.live && !f.kernel {
+		return liveKernel(&settings, q)
+	}
 	if f.to == "" {
 		if q.Kernel, err = kernelReader(&settings); err == nil {
 			node = q.Kernel.Node
@@ -166,9 +173,9 @@ func (f *explainFlags) askKernel(q *podapp.Way) error {
 }
 
 // connection returns the question, without the client.
-func (f *explainFlags) connection(cmd *cobra.Command, to *asked) (q podapp.Way, err error) {
+func (f *explainFlags) connection(to *asked) (q podapp.Way, err error) {
 	q.Target, q.Service, q.Message = to.Target, to.Service, to.message
-	if q.DNS, err = f.question(cmd.Context(), to.Host); err != nil {
+	if q.DNS, err = f.question(to.Host); err != nil {
 		return q, err
 	}
 	if q.DNS.Type != 0 {

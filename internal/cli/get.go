@@ -42,8 +42,8 @@ of a cluster that is read from the API.
 The kinds routes, gateways and ingresses are what a gateway makes of HTTPRoutes,
 Gateways and Ingresses: whether it accepts them, how many of their backends have
 endpoints and, with -o wide, what does not work. They are also printed of a cluster
-that is read from the API. The objects themselves are printed by httproutes, and by
-the names with their groups, such as ingresses.networking.k8s.io.
+that is read from the API, and in one list. The objects themselves are printed by
+httproutes, and by the names with their groups, such as ingresses.networking.k8s.io.
 
 A simulated Pod has the STATUS Simulated and, in YAML, the annotation
 portolan.dev/simulated. The exit status is 1 if a NAME does not exist.`,
@@ -51,7 +51,7 @@ portolan.dev/simulated. The exit status is 1 if a NAME does not exist.`,
   portolan get svc,endpointslices,pods -A --manifests examples/charts --simulate
   portolan get svc/web -n shop -o yaml --manifests examples/shop
   portolan get vips -A --node node-1 --manifests examples/shop
-  portolan get routes -A -o wide --manifests examples/gateway-trouble`,
+  portolan get gateways,routes -A -o wide --manifests examples/gateway-trouble`,
 		Args: arguments(1, math.MaxInt),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -219,11 +219,11 @@ func readObjects(
 }
 
 func (f *getFlags) run(cmd *cobra.Command, args []string) error {
-	switch c, ok, err := parseDerived(args); {
+	switch choices, err := parseDerived(args); {
 	case err != nil:
 		return err
-	case ok:
-		return f.runDerived(cmd, c)
+	case len(choices) > 0:
+		return f.runDerived(cmd, choices)
 	case f.node != "":
 		return errors.New("--node goes with vips and backends")
 	}

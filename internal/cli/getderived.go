@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -20,9 +21,26 @@ type derivedKind struct {
 	others []string
 	// head is the column of names, and of what they are the names.
 	head, of string
-	// read reads the cluster, and table returns the rows of all namespaces.
-	read  func(*getFlags, *cobra.Command) (*podapp.Inspector, error)
+	// view reads the cluster, and table returns the rows of all namespaces.
+	view  derivedView
 	table func(*getFlags, *podapp.Inspector) derivedTable
+}
+
+// derivedView is who makes derivedKinds: those of one are printed together.
+type derivedView string
+
+// The views.
+const (
+	proxyView   derivedView = "proxy"
+	gatewayView derivedView = "gateway"
+)
+
+// readView reads the cluster for a view.
+func (f *getFlags) readView(cmd *cobra.Command, v derivedView) (*podapp.Inspector, error) {
+	if v == proxyView {
+		return f.readProxy(cmd)
+	}
+	return f.readGateway(cmd)
 }
 
 // derivedKinds are all of them.
@@ -53,33 +71,61 @@ type derivedChoice struct {
 	names []string
 }
 
-// parseDerived parses the arguments of get, and reports whether they name a derivedKind.
-func parseDerived(args []string) (c derivedChoice, ok bool, err error) {
-	kind, name, slash := strings.Cut(args[0], "/")
-	if strings.Contains(kind, ",") {
-		for part := range strings.SplitSeq(kind, ",") {
-			if _, noObject := parseKind(part); noObject != nil && findDerived(part) != nil {
-				return c, true, fmt.Errorf("%s are printed alone: name no other kind", findDerived(part).name)
-			}
+// parseDerived parses the arguments of get as parseChoices does. It returns nothing if they are for objects: a list in
+// which each kind is one of objects is, unless each is a derivedKind as well.
+func parseDerived(args []string) ([]derivedChoice, error) {
+	if strings.Contains(args[0], "/") {
+		return parseDerivedNames(args)
+	}
+	var choices []derivedChoice
+	var object string // the first kind that is no derivedKind
+	alone := ""       // the first derivedKind that is no kind of objects
+	for kind := range strings.SplitSeq(args[0], ",") {
+		of := findDerived(kind)
+		if _, err := parseKind(kind); err != nil && of != nil && alone == "" {
+			alone = of.name
 		}
-		return c, false, nil
-	}
-	if c.derivedKind = findDerived(kind); c.derivedKind == nil {
-		return c, false, nil
-	}
-	if !slash {
-		c.names = args[1:]
-		return c, true, nil
-	}
-	c.names = []string{name}
-	for _, arg := range args[1:] {
-		other, name, _ := strings.Cut(arg, "/")
-		if of := findDerived(other); of == nil || of.name != c.name || name == "" {
-			return c, true, fmt.Errorf("%q is not %s/%s, unlike the first argument", arg, c.name, c.head)
+		switch {
+		case of == nil && object == "":
+			object = kind
+		case of != nil && !slices.ContainsFunc(choices, func(c derivedChoice) bool { return c.name == of.name }):
+			choices = append(choices, derivedChoice{derivedKind: of, names: args[1:]})
 		}
-		c.names = append(c.names, name)
 	}
-	return c, true, nil
+	switch {
+	case object != "" && alone == "":
+		return nil, nil
+	case object != "":
+		return nil, fmt.Errorf("%s are not printed in one list with %s, which are objects", alone, object)
+	}
+	for _, c := range choices {
+		if c.view != choices[0].view {
+			return nil, fmt.Errorf("%s and %s are not printed in one list", choices[0].name, c.name)
+		}
+	}
+	return choices, nil
+}
+
+// parseDerivedNames parses KIND/NAME in every argument.
+func parseDerivedNames(args []string) (choices []derivedChoice, err error) {
+	for i, arg := range args {
+		kind, name, _ := strings.Cut(arg, "/")
+		of := findDerived(kind)
+		switch {
+		case of == nil && i == 0:
+			return nil, nil
+		case name == "":
+			return nil, fmt.Errorf("%q is not KIND/NAME, unlike the first argument", arg)
+		case of == nil || len(choices) > 0 && of.view != choices[0].view:
+			return nil, fmt.Errorf("%q is not printed in one list with %s", arg, choices[0].name)
+		}
+		at := slices.IndexFunc(choices, func(c derivedChoice) bool { return c.name == of.name })
+		if at < 0 {
+			at, choices = len(choices), append(choices, derivedChoice{derivedKind: of})
+		}
+		choices[at].names = append(choices[at].names, name)
+	}
+	return choices, nil
 }
 
 // derivedRow is a row as it is printed.
@@ -92,6 +138,7 @@ type derivedRow struct {
 
 // derivedTable has the columns of a kind.
 type derivedTable struct {
+	head          string // the column of names
 	columns, wide []string
 	rows          []derivedRow
 }
@@ -104,34 +151,40 @@ func orNone(text string) string {
 	return text
 }
 
-// runDerived prints the rows of a derivedKind.
-func (f *getFlags) runDerived(cmd *cobra.Command, c derivedChoice) error {
+// runDerived prints the rows of derivedKinds of one view.
+func (f *getFlags) runDerived(cmd *cobra.Command, choices []derivedChoice) error {
+	first := choices[0]
 	switch {
 	case f.format != "" && !slices.Contains(getFormats, f.format):
 		return fmt.Errorf("output format %q is not name, wide, yaml or json", f.format)
 	case f.selector != "":
-		return fmt.Errorf("--selector is not for %s; name %s instead", c.name, c.of)
-	case f.all && len(c.names) > 0:
+		return fmt.Errorf("--selector is not for %s; name %s instead", first.name, first.of)
+	case f.all && len(first.names) > 0:
 		return errors.New("NAME and --all-namespaces exclude each other")
 	case f.namespace == "" && !f.all:
 		return errors.New("--namespace is empty; use -A for all namespaces")
 	}
-	pods, err := c.read(f, cmd)
+	pods, err := f.readView(cmd, first.view)
 	if err != nil {
 		return err
 	}
-	t := c.table(f, pods)
-	t.rows = slices.DeleteFunc(t.rows, func(r derivedRow) bool {
-		return !f.all && r.namespace != f.namespace || len(c.names) > 0 && !slices.Contains(c.names, r.name)
-	})
 	absent := false
-	for _, name := range c.names {
-		if !slices.ContainsFunc(t.rows, func(r derivedRow) bool { return r.name == name }) {
-			absent = true
-			fmt.Fprintf(cmd.ErrOrStderr(), "portolan: %s\n", c.absent(name, f.namespace))
+	var tables []derivedTable
+	for _, c := range choices {
+		t := c.table(f, pods)
+		t.head = c.head
+		t.rows = slices.DeleteFunc(t.rows, func(r derivedRow) bool {
+			return !f.all && r.namespace != f.namespace || len(c.names) > 0 && !slices.Contains(c.names, r.name)
+		})
+		for _, name := range c.names {
+			if !slices.ContainsFunc(t.rows, func(r derivedRow) bool { return r.name == name }) {
+				absent = true
+				fmt.Fprintf(cmd.ErrOrStderr(), "portolan: %s\n", c.absent(name, f.namespace))
+			}
 		}
+		tables = append(tables, t)
 	}
-	if err := f.printDerived(cmd, &t, c.head); err != nil || !absent {
+	if err := f.printDerived(cmd, tables); err != nil || !absent {
 		return err
 	}
 	return errNegative
@@ -145,15 +198,19 @@ func (k *derivedKind) absent(name, namespace string) string {
 	return fmt.Sprintf("%s %q not found in the namespace %s", k.name, name, namespace)
 }
 
-// printDerived prints a table in the format of the flags.
-func (f *getFlags) printDerived(cmd *cobra.Command, t *derivedTable, head string) error {
+// printDerived prints tables in the format of the flags.
+func (f *getFlags) printDerived(cmd *cobra.Command, tables []derivedTable) error {
 	out := cmd.OutOrStdout()
+	var rows []derivedRow
+	for _, t := range tables {
+		rows = append(rows, t.rows...)
+	}
 	switch f.format {
 	case "json", "yaml":
 		list := struct {
 			Items []any `json:"items"`
 		}{Items: []any{}}
-		for _, r := range t.rows {
+		for _, r := range rows {
 			list.Items = append(list.Items, r.json)
 		}
 		if f.format == "json" {
@@ -161,22 +218,46 @@ func (f *getFlags) printDerived(cmd *cobra.Command, t *derivedTable, head string
 		}
 		return printYAML(out, list)
 	case "name":
-		for _, r := range t.rows {
+		for _, r := range rows {
 			if _, err := fmt.Fprintln(out, explain.Plain(r.id)); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if len(t.rows) == 0 {
+	if len(rows) == 0 {
 		f.printNone(cmd.ErrOrStderr(), false)
 		return nil
 	}
-	return printTable(out, t.text(f, head))
+	return f.printDerivedTables(out, tables)
+}
+
+// printDerivedTables prints the tables that have rows. With several tables, names are prefixed with their kind.
+func (f *getFlags) printDerivedTables(out io.Writer, tables []derivedTable) error {
+	printed := false
+	for _, t := range tables {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if printed {
+			fmt.Fprintln(out)
+		}
+		printed = true
+		for i := range t.rows {
+			if r := &t.rows[i]; len(tables) > 1 {
+				kind, _, _ := strings.Cut(r.id, "/")
+				r.name = kind + "/" + r.name
+			}
+		}
+		if err := printTable(out, t.text(f)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // text returns the header and the rows.
-func (t *derivedTable) text(f *getFlags, head string) (rows [][]string) {
+func (t *derivedTable) text(f *getFlags) (rows [][]string) {
 	line := func(namespace, name string, cells, wide []string) {
 		var row []string
 		if f.all {
@@ -188,7 +269,7 @@ func (t *derivedTable) text(f *getFlags, head string) (rows [][]string) {
 		}
 		rows = append(rows, row)
 	}
-	line("NAMESPACE", head, t.columns, t.wide)
+	line("NAMESPACE", t.head, t.columns, t.wide)
 	for _, r := range t.rows {
 		line(r.namespace, r.name, r.cells, r.wide)
 	}

@@ -22,15 +22,15 @@ var gatewayViews = []derivedKind{
 		others: []string{"route"},
 		head:   "NAME",
 		of:     "HTTPRoutes",
-		read:   (*getFlags).readGateway,
+		view:   gatewayView,
 		table:  routeTable,
 	},
 	{
-		name: "gateways", others: []string{"gateway", "gtw"}, head: "NAME", of: "Gateways", read: (*getFlags).readGateway,
+		name: "gateways", others: []string{"gateway", "gtw"}, head: "NAME", of: "Gateways", view: gatewayView,
 		table: gatewayTable,
 	},
 	{
-		name: "ingresses", others: []string{"ingress", "ing"}, head: "NAME", of: "Ingresses", read: (*getFlags).readGateway,
+		name: "ingresses", others: []string{"ingress", "ing"}, head: "NAME", of: "Ingresses", view: gatewayView,
 		table: ingressTable,
 	},
 }

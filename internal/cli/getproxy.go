@@ -14,9 +14,9 @@ import (
 
 // proxyKinds are what a node's service proxy makes of Services.
 var proxyKinds = []derivedKind{
-	{name: "vips", others: []string{"vip"}, head: "SERVICE", of: "Services", read: (*getFlags).readProxy, table: vipTable},
+	{name: "vips", others: []string{"vip"}, head: "SERVICE", of: "Services", view: proxyView, table: vipTable},
 	{
-		name: "backends", others: []string{"backend"}, head: "SERVICE", of: "Services", read: (*getFlags).readProxy,
+		name: "backends", others: []string{"backend"}, head: "SERVICE", of: "Services", view: proxyView,
 		table: backendTable,
 	},
 }

@@ -22,12 +22,7 @@ func usage(cmd *cobra.Command) error {
 	}
 	fmt.Fprintf(&b, "Usage:\n  %s\n", line)
 	if cmd.HasAvailableSubCommands() {
-		b.WriteString("\nCommands:\n")
-		for _, c := range cmd.Commands() {
-			if c.IsAvailableCommand() || c.Name() == "help" {
-				fmt.Fprintf(&b, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
-			}
-		}
+		listCommands(&b, cmd)
 	}
 	if cmd.HasExample() {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
@@ -40,6 +35,22 @@ func usage(cmd *cobra.Command) error {
 	}
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
 	return err
+}
+
+// listCommands lists the subcommands of a command, by group.
+func listCommands(b *strings.Builder, cmd *cobra.Command) {
+	groups := cmd.Groups()
+	if len(groups) == 0 {
+		groups = []*cobra.Group{{Title: "Commands:"}}
+	}
+	for _, g := range groups {
+		fmt.Fprintf(b, "\n%s\n", g.Title)
+		for _, c := range cmd.Commands() {
+			if (c.IsAvailableCommand() || c.Name() == "help") && c.GroupID == g.ID {
+				fmt.Fprintf(b, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
 }
 
 // group makes cmd a command that requires a subcommand.
@@ -104,6 +115,7 @@ func arguments(least, most int) cobra.PositionalArgs {
 
 // addCompletion adds the library's completion command with our help texts.
 func addCompletion(root *cobra.Command) {
+	root.SetCompletionCommandGroupID(otherCommands)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() != "completion" {
@@ -117,6 +129,26 @@ func addCompletion(root *cobra.Command) {
 			shell.Short = "Print the completion script for " + shell.Name()
 			shell.Args = arguments(0, 0)
 		}
+	}
+}
+
+// newPluginCompletion returns the completion command of a plugin: its arguments are completed by kubectl's own script,
+// which runs a file of another name.
+func newPluginCompletion() *cobra.Command {
+	return &cobra.Command{
+		Use:     "completion",
+		GroupID: otherCommands,
+		Short:   "Print the script with which kubectl completes arguments of this plugin",
+		Long: `Print a script with which kubectl's own shell completion completes the arguments of
+this plugin. Save it as an executable file ` + completionFile + ` in a directory
+of PATH. A link of that name to the plugin does the same.`,
+		Example: `  portolan completion > ~/.local/bin/` + completionFile + `
+  chmod +x ~/.local/bin/` + completionFile,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "#!/bin/sh\nexec %s %s \"$@\"\n", pluginFile, cobra.ShellCompRequestCmd)
+			return err
+		},
 	}
 }
 

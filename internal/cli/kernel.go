@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"portolan.dev/portolan/internal/config"
+	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/connection"
 	policynft "portolan.dev/portolan/internal/policy/nft"
 	"portolan.dev/portolan/internal/policy/ruleset"
@@ -95,4 +96,24 @@ func kernelJudge(c *config.Config, asked bool) (*connection.KernelJudge, error) 
 		return err == nil && slices.Contains(own, addr)
 	}
 	return &connection.KernelJudge{Node: node, Judge: judge, IsOwn: isOwn}, nil
+}
+
+// liveKernel has the tables of this machine's kernel compared that are there and can be read.
+func liveKernel(c *config.Config, q *podapp.Way) error {
+	compiled, err := c.Compile()
+	if err != nil {
+		return err
+	}
+	_, err = nft.Lookup(compiled.Proxy.Table.Name, frontend.Address{Addr: netip.IPv4Unspecified()}, nil)
+	if err == nil {
+		if q.Kernel, err = kernelReader(c); err != nil {
+			return err
+		}
+	}
+	if there, err := policynft.Exists(compiled.Policy.Table); err == nil && there {
+		if q.Judge, err = kernelJudge(c, true); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/kube/source"
+	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/policy/diff"
 )
 
@@ -151,10 +152,8 @@ func (f *policyDiffFlags) readManifests(
 		return m, err
 	}
 	printProblems(loaded.Problems, cmd.ErrOrStderr())
-	for _, p := range loaded.Problems {
-		if p.Rejected {
-			return m, errors.New("the manifests have objects that cannot be read")
-		}
+	if found := podapp.Misread(loaded.Problems); len(found) > 0 {
+		return m, &misreadError{found}
 	}
 	if loaded.Objects+loaded.PassedOver == 0 && !f.prune {
 		return m, fmt.Errorf("no Kubernetes objects in %s", strings.Join(paths, ", "))
@@ -174,6 +173,13 @@ func (f *policyDiffFlags) readManifests(
 		}
 	})
 	return m, nil
+}
+
+// misreadError is the error of manifests whose documents are not read as they are written; these are printed before.
+type misreadError struct{ documents []podapp.Found }
+
+func (*misreadError) Error() string {
+	return "the manifests have objects that cannot be read as they are written"
 }
 
 // namesNamespace reports whether an object, in JSON, has a namespace.

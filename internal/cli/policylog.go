@@ -1,15 +1,13 @@
 package cli
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/policy/droplog"
 )
 
@@ -44,7 +42,7 @@ of the chart and the manifests have it at port 9154.`,
 
 // policyLogFlags are the flags of policy log.
 type policyLogFlags struct {
-	admin     adminFlag
+	admin     adminFlags
 	follow    bool
 	namespace string
 	format    output
@@ -61,36 +59,14 @@ func (f *policyLogFlags) run(cmd *cobra.Command) error {
 	if f.namespace != "" {
 		query.Set(droplog.ParamNamespace, f.namespace)
 	}
-	ctx := cmd.Context()
-	answer, err := f.admin.open(ctx, http.MethodGet, droplog.Path+"?"+query.Encode())
-	if err == nil {
-		defer answer.Close()
-		err = f.print(cmd.OutOrStdout(), answer)
-	}
-	if ctx.Err() != nil {
-		return nil // interrupted
-	}
-	return err
+	return f.admin.printLines(cmd, droplog.Path+"?"+query.Encode(), f.format.shown(recordLine))
 }
 
-// print prints the lines of the page: as they are, or for people.
-func (f *policyLogFlags) print(w io.Writer, lines io.Reader) error {
-	scanner := bufio.NewScanner(lines)
-	for scanner.Scan() {
-		line := scanner.Text()
-		switch {
-		case line == "":
-			continue
-		case f.format != "json":
-			var r droplog.Record
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				return fmt.Errorf("the agent's log: %w", err)
-			}
-			line = r.String()
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
+// recordLine returns the line for people of a line of the page.
+func recordLine(text []byte) (string, error) {
+	var r droplog.Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return "", fmt.Errorf("the agent's log: %w", err)
 	}
-	return scanner.Err()
+	return explain.Plain(r.String()), nil
 }

@@ -36,6 +36,7 @@ import (
 	policyapp "portolan.dev/portolan/internal/policy/app"
 	policysettings "portolan.dev/portolan/internal/policy/settings"
 	proxyapp "portolan.dev/portolan/internal/proxy/app"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // assembly is the input for assembling a command's process. Only this file lists the
@@ -45,6 +46,7 @@ type assembly struct {
 	stdin    io.Reader
 	stdout   io.Writer
 	log      *slog.Logger
+	evidence *evidence.Ring // nil if it is off
 }
 
 // serve returns the process of `portolan serve`.
@@ -53,25 +55,27 @@ func (a assembly) serve() (*daemon.Config, error) {
 	var src *source.Source
 	dns, err := dnsapp.New(dnsapp.Config{
 		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.RareGC) },
-		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+		Problem:  func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+		Evidence: a.evidence,
 	})
 	if err != nil {
 		return nil, err
 	}
-	src, err = source.New(source.Config{
+	src, err = source.New(a.withPage(source.Config{
 		Settings: a.settings, Version: version(), Store: store, Stdin: a.stdin, Log: a.log,
 		Needs: dns.Needs, Between: dns.AnswerWaiting, Serial: dns.Serial, Recalled: dns.ContinueFrom,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
-	return &daemon.Config{
-		Parts: []daemon.Part{dns}, Source: src,
+	cfg := &daemon.Config{
+		Parts: []daemon.Part{dns}, Source: src, Evidence: a.evidence,
 		Dumps: []admin.Dump{
 			zoneDump(dns), modelDump(src), cacheDump(dns),
 		},
 		Actions: []admin.Action{flushAction(dns)},
-	}, nil
+	}
+	return cfg, a.addPage(cfg, pageOf{command: "serve", store: store, source: src, dns: dns, forwards: dns})
 }
 
 // node returns the process of `portolan node`.
@@ -79,7 +83,10 @@ func (a assembly) node() (*daemon.Config, error) {
 	if err := a.settings.Validate(); err != nil {
 		return nil, err
 	}
-	cfg := &daemon.Config{Program: "portolan node"} // so that one agent can replace another
+	cfg := &daemon.Config{
+		Program:  "portolan node", // so that one agent can replace another
+		Evidence: a.evidence,
+	}
 	kernel := a.kernel(cfg, len(a.settings.Node.Parts))
 	if a.settings.Node.ReadsCluster() {
 		daemon.LeaveToKernel(leftByRules) // before accounts are made
@@ -110,15 +117,15 @@ func (a assembly) node() (*daemon.Config, error) {
 	if err := kernel.addAnnouncer(); err != nil {
 		return nil, err
 	}
-	return cfg, kernel.addSource()
+	return cfg, kernel.addSource("node")
 }
 
 // addAgent adds the DNS agent of a node. It reads no cluster: its zones come from servers, and
 // what other parts in the same process read is not for it.
 func (a assembly) addAgent(cfg *daemon.Config, kernel *kernelParts) error {
-	own := dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log}
+	own := dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log, Evidence: a.evidence}
 	if kernel.policy != nil {
-		own.Gate = kernel.policy.Gate()
+		own.Gate, own.Pod = kernel.policy.Gate(), kernel.policy.PodOf
 	}
 	dns, err := dnsapp.NewAgent(own)
 	if err != nil {
@@ -128,7 +135,7 @@ func (a assembly) addAgent(cfg *daemon.Config, kernel *kernelParts) error {
 	if network := dns.NodeSettings().Network; len(network.Addresses) > 0 {
 		part = nodeapp.New(network, dns, a.log)
 	}
-	kernel.answers = true
+	kernel.answers, kernel.agent = true, dns
 	cfg.Parts = append(cfg.Parts, part)
 	cfg.Dumps = append(cfg.Dumps, zoneDump(dns), cacheDump(dns))
 	cfg.Actions = append(cfg.Actions, flushAction(dns))
@@ -143,7 +150,7 @@ func (a assembly) proxy() (*daemon.Config, error) {
 	if err := kernel.addProxy(); err != nil {
 		return nil, err
 	}
-	return cfg, kernel.addSource()
+	return cfg, kernel.addSource("proxy")
 }
 
 // The shares of the memory limit that are the runtime's, where the kernel holds rules and their elements, and where it
@@ -161,7 +168,7 @@ func (a assembly) gateway() (*daemon.Config, error) {
 	cfg := gatewayapp.Config{
 		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.RareGC) },
 		Problem:   func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
-		AccessLog: a.stdout,
+		AccessLog: a.stdout, Evidence: a.evidence,
 	}
 	if err := a.addStatuses(&cfg); err != nil {
 		return nil, err
@@ -170,10 +177,10 @@ func (a assembly) gateway() (*daemon.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	src, err = source.New(source.Config{
+	src, err = source.New(a.withPage(source.Config{
 		Settings: a.settings, Scope: source.Gateway, Version: version(), Store: store, Stdin: a.stdin, Log: a.log,
 		Needs: gateway.Needs,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -181,12 +188,12 @@ func (a assembly) gateway() (*daemon.Config, error) {
 		Path: gatewayapp.TablePath, ContentType: "text/plain; charset=utf-8", Write: gateway.WriteTable,
 	}
 	daemonCfg := &daemon.Config{
-		Parts: []daemon.Part{gateway}, Source: src, Dumps: []admin.Dump{table, modelDump(src)},
+		Parts: []daemon.Part{gateway}, Source: src, Evidence: a.evidence, Dumps: []admin.Dump{table, modelDump(src)},
 	}
 	if a.settings.Gateway.Handover != "" { // so that one gateway can replace another
 		daemonCfg.Program = "portolan gateway"
 	}
-	return daemonCfg, nil
+	return daemonCfg, a.addPage(daemonCfg, pageOf{command: "gateway", store: store, source: src})
 }
 
 // addStatuses has the gateway write statuses, and share keys, if it reads an API.
@@ -214,6 +221,7 @@ type kernelParts struct {
 	store   *cluster.Store
 	src     *source.Source
 	answers bool // a part answers DNS
+	agent   *dnsapp.DNS
 	needs   []cluster.Kind
 	policy  *policyapp.Policy  // nil if none enforces policies
 	network bool               // a part connects Pods
@@ -316,6 +324,7 @@ func (k *kernelParts) newPolicy() error {
 	}
 	cfg := policyapp.Config{
 		Settings: k.settings, Store: k.store, Log: k.log, Node: node, Problem: k.problem, Loaded: k.settle,
+		Evidence: k.evidence,
 	}
 	if k.settings.Node.Has(dnssettings.PartNetwork) {
 		cfg.Linked = true
@@ -342,10 +351,11 @@ func (a assembly) client() api.ClientConfig {
 	}
 }
 
-// addSource adds the source of what the parts need, if they need anything.
-func (k *kernelParts) addSource() error {
+// addSource adds the source of what the parts need, if they need anything, and the page of the command.
+func (k *kernelParts) addSource(command string) error {
+	page := pageOf{command: command, forwards: k.agent}
 	if len(k.needs) == 0 {
-		return nil
+		return k.addPage(k.cfg, page)
 	}
 	slices.Sort(k.needs)
 	k.needs = slices.Compact(k.needs)
@@ -361,11 +371,12 @@ func (k *kernelParts) addSource() error {
 		cfg.Scope, cfg.Node = source.Proxy, node
 	}
 	var err error
-	if k.src, err = source.New(cfg); err != nil {
+	if k.src, err = source.New(k.withPage(cfg)); err != nil {
 		return err
 	}
 	k.cfg.Source, k.cfg.Dumps = k.src, append(k.cfg.Dumps, modelDump(k.src))
-	return nil
+	page.store, page.source = k.store, k.src
+	return k.addPage(k.cfg, page)
 }
 
 // warnOwners returns a function that writes Events about Services; nil without an API server.
@@ -391,47 +402,59 @@ func (a assembly) webhook() (*daemon.Config, error) {
 // slices returns the process of `portolan controller slices`.
 func (a assembly) slices() (*daemon.Config, error) {
 	store := cluster.NewStore()
-	src, err := source.New(source.Config{
+	src, err := source.New(a.withPage(source.Config{
 		Settings: a.settings, Scope: source.Slices, Version: version(), Store: store, Log: a.log, Needs: kubeapp.SlicesNeeds,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
 	slices, err := kubeapp.NewSlices(kubeapp.SlicesConfig{
 		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
 	})
-	return &daemon.Config{Parts: []daemon.Part{slices}, Source: src}, err
+	if err != nil {
+		return nil, err
+	}
+	cfg := &daemon.Config{Parts: []daemon.Part{slices}, Source: src}
+	return cfg, a.addPage(cfg, pageOf{command: "controller slices", store: store, source: src})
 }
 
 // nodes returns the process of `portolan controller nodes`.
 func (a assembly) nodes() (*daemon.Config, error) {
 	store := cluster.NewStore()
-	src, err := source.New(source.Config{
+	src, err := source.New(a.withPage(source.Config{
 		Settings: a.settings, Scope: source.Proxy, Version: version(), Store: store, Log: a.log, Needs: kubeapp.NodesNeeds,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
 	nodes, err := kubeapp.NewNodes(kubeapp.ControllerConfig{
 		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
 	})
-	return &daemon.Config{Parts: []daemon.Part{nodes}, Source: src}, err
+	if err != nil {
+		return nil, err
+	}
+	cfg := &daemon.Config{Parts: []daemon.Part{nodes}, Source: src}
+	return cfg, a.addPage(cfg, pageOf{command: "controller nodes", store: store, source: src})
 }
 
 // loadBalancer returns the process of `portolan controller loadbalancer`.
 func (a assembly) loadBalancer() (*daemon.Config, error) {
 	store := cluster.NewStore()
-	src, err := source.New(source.Config{
+	src, err := source.New(a.withPage(source.Config{
 		Settings: a.settings, Scope: source.LoadBalancer, Version: version(), Store: store, Log: a.log,
 		Needs: kubeapp.LoadBalancerNeeds,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
 	balancer, err := kubeapp.NewLoadBalancer(kubeapp.ControllerConfig{
 		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
 	})
-	return &daemon.Config{Parts: []daemon.Part{balancer}, Source: src}, err
+	if err != nil {
+		return nil, err
+	}
+	cfg := &daemon.Config{Parts: []daemon.Part{balancer}, Source: src}
+	return cfg, a.addPage(cfg, pageOf{command: "controller loadbalancer", store: store, source: src})
 }
 
 func modelDump(src *source.Source) admin.Dump {
@@ -483,6 +506,7 @@ func (p process) run(cmd *cobra.Command, settings config.Config) error {
 	daemon.LimitMemory(log)
 	cfg, err := p.assemble(assembly{
 		settings: settings, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), log: log,
+		evidence: evidence.New(settings.Admin.Evidence.Compile()),
 	})
 	if err != nil {
 		return err

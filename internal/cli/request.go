@@ -30,7 +30,7 @@ func (f *explainFlags) request(cmd *cobra.Command, url string) error {
 		cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindIngress,
 	}, gatewayKinds...)
 	to := asked{message: &m}
-	to.Host = m.Name
+	to.Host = m.Lookup()
 	if f.from != "" || f.pod.file != "" {
 		e, err := f.evaluate(cmd, to)
 		if err != nil {

@@ -108,8 +108,12 @@ func printSARIF(w io.Writer, f findings) error {
 
 // help returns the text that GitHub shows beside a result.
 func help(r *lint.Rule) string {
-	return fmt.Sprintf("%s%s. %s\n\nCure: %s. Run portolan check --explain %s for an example.\n\nSource: %s.",
-		strings.ToUpper(r.Title[:1]), r.Title[1:], r.Description, r.Cure, r.ID, r.Source)
+	example := ""
+	if _, err := findRule(r.ID); err == nil {
+		example = fmt.Sprintf(" Run portolan check --explain %s for an example.", r.ID)
+	}
+	return fmt.Sprintf("%s%s. %s.\n\nCure: %s.%s\n\nSource: %s.",
+		strings.ToUpper(r.Title[:1]), r.Title[1:], strings.TrimSuffix(r.Description, "."), r.Cure, example, r.Source)
 }
 
 // fingerprint returns a hash that does not depend on line numbers.

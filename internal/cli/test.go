@@ -1,20 +1,19 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/explain"
@@ -33,6 +32,9 @@ type testFlags struct {
 	explain bool
 	watch   bool
 	verbose bool
+	live    bool
+	wait    time.Duration
+	send    bool
 	format  string
 	color   colorFlag
 }
@@ -40,9 +42,11 @@ type testFlags struct {
 // tested is what became of the files of assertions.
 type tested struct {
 	results []suite.Result
-	took    time.Duration
-	flags   *testFlags
-	color   bool
+	// faults are what of the files and of the manifests could not be read, or names nothing.
+	faults []podapp.Found
+	took   time.Duration
+	flags  *testFlags
+	color  bool
 	// changes are the connections that open or close with the manifests that are applied.
 	changes []diff.Change
 }
@@ -57,15 +61,22 @@ an address, a Service or a URL, and what is expected: that it resolves, connects
 refused or dropped, or which backend serves it, and which policy or route decides.
 They are judged by the model, and no packet is sent. docs/test.md has the fields.
 
+With --live, as root on the nodes of the clients, each is compared with packets, as
+portolan explain --live does it: an assertion holds if packets agree, too. Clients
+that are on another node are judged by the model alone, and counted; with --verbose
+each assertion says what packets saw, or why none were sent.
+
 With --apply they are judged as if manifests were applied to the cluster, and
 --with-policy-diff prints which connections these open or close.
 
-The exit status is 1 if an assertion does not hold.`,
+The exit status is 1 if an assertion does not hold, and 2 if something cannot be
+judged: a file is wrong, an assertion names what does not exist, or manifests cannot be
+read as they are written. The rest is judged nevertheless.`,
 		Example: `  portolan test examples/tests/shop.yaml --manifests examples/shop
   portolan test network.yaml --apply deploy/ --with-policy-diff
   portolan test network.yaml --manifests deploy -o junit > report.xml
   portolan test init --manifests deploy > network.yaml`,
-		Args: cobra.MinimumNArgs(1),
+		Args: arguments(1, math.MaxInt),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return []cobra.Completion{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 		},
@@ -83,6 +94,11 @@ The exit status is 1 if an assertion does not hold.`,
 	flags.node.add(cmd)
 	cmd.Flags().StringVarP(&flags.format, "output", "o", "text", "print in this `FORMAT`: "+orList(testFormats))
 	cmd.Flags().BoolVarP(&flags.verbose, "verbose", "v", false, "print assertions that hold, too")
+	cmd.Flags().BoolVar(&flags.live, "live", false, "compare each assertion with packets, sent from where the client is")
+	cmd.Flags().DurationVar(&flags.wait, "wait", 0,
+		"with --live, wait this long for each answer (default 3s, and 5s for a query)")
+	cmd.Flags().BoolVar(&flags.send, "send", false,
+		"with --live, send requests that may change something: POST, PUT, PATCH, DELETE and the like")
 	cmd.Flags().BoolVar(&flags.explain, "explain", false, "explain all layers of what does not hold")
 	cmd.Flags().StringArrayVar(
 		&flags.apply.files, "apply", nil, "as if the manifests in this file or directory `PATH` were applied, repeatable",
@@ -90,7 +106,12 @@ The exit status is 1 if an assertion does not hold.`,
 	cmd.Flags().BoolVar(&flags.apply.prune, "prune", false,
 		"with --apply, as if the policies that the manifests do not have were deleted")
 	cmd.Flags().BoolVar(&flags.diff, "with-policy-diff", false, "with --apply, print which connections open or close")
-	cmd.Flags().BoolVar(&flags.watch, "watch", false, "test again when a file changes, until interrupted")
+	cmd.Flags().BoolVar(
+		&flags.watch,
+		"watch",
+		false,
+		"test again when a suite, a manifest or the configuration changes, until interrupted",
+	)
 	flags.color.add(cmd)
 	_ = cmd.MarkFlagFilename("apply", "yaml", "yml", "json")
 	_ = cmd.RegisterFlagCompletionFunc(
@@ -123,24 +144,30 @@ func (f *testFlags) check() error {
 		return errors.New("--with-policy-diff goes with --apply")
 	case f.apply.prune && len(f.apply.files) == 0:
 		return errors.New("--prune goes with --apply")
+	case f.live && len(f.apply.files) > 0:
+		return errors.New("--live and --apply exclude each other: packets see what is applied already")
+	case !f.live && (f.wait != 0 || f.send):
+		return errors.New("--wait and --send go with --live")
+	case f.wait < 0:
+		return errors.New("--wait is less than 0")
+	case f.watch && f.format != "text":
+		return fmt.Errorf("--watch goes with -o text: a report as %s is of one run", f.format)
+	case f.watch && (f.source.manifests == "-" || slices.Contains(f.apply.files, "-")):
+		return errors.New("--watch goes with files: standard input is read once")
 	}
 	return f.color.check()
 }
 
 // run tests the files once.
 func (f *testFlags) run(cmd *cobra.Command, files []string) error {
-	suites, err := readSuites(files)
-	if err != nil {
-		return err
-	}
-	t, err := f.test(cmd, suites)
-	if err != nil && (t == nil || len(t.results) == 0) {
+	t, err := f.test(cmd, files)
+	if t == nil || f.format == "text" && len(t.results) == 0 && err != nil {
 		return err
 	}
 	if err := testPrinters[f.format](cmd.OutOrStdout(), t); err != nil {
 		return err
 	}
-	if err != nil { // of assertions that name nothing
+	if err != nil { // of what could not be judged
 		return err
 	}
 	if slices.ContainsFunc(t.results, func(r suite.Result) bool { return !r.Passed() }) {
@@ -149,56 +176,50 @@ func (f *testFlags) run(cmd *cobra.Command, files []string) error {
 	return nil
 }
 
-// readSuites reads the files of assertions.
-func readSuites(files []string) (all []*suite.Suite, err error) {
-	var errs []error
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		s, err := suite.Read(file, text)
-		errs = append(errs, err)
-		all = append(all, s)
-	}
-	return all, joined(errs)
-}
-
-// joined returns errors as those of a file, one line each; nil if there are none.
-func joined(errs []error) error {
-	if all := config.Flat(errors.Join(errs...)); len(all) > 0 {
-		return config.Errors(all)
-	}
-	return nil
-}
-
-// test judges suites by the cluster, with manifests applied.
-func (f *testFlags) test(cmd *cobra.Command, suites []*suite.Suite) (*tested, error) {
+// test judges files of assertions by the cluster, with manifests applied. Of what cannot be judged the error is
+// returned with the results of the rest. Tested is nil if nothing can be judged, such as without a cluster.
+func (f *testFlags) test(cmd *cobra.Command, files []string) (*tested, error) {
 	begin := time.Now()
 	node, err := f.node.read(cmd.ErrOrStderr())
 	if err != nil {
 		return nil, err
 	}
+	t := &tested{flags: f, color: f.color.on(cmd)}
+	suites, errs := readSuites(files)
+	if len(suites) == 0 {
+		return t, t.blame(errs, nil)
+	}
 	f.source.also = append([]cluster.Kind{cluster.KindClusterNetworkPolicy}, gatewayKinds...)
 	l, err := load(cmd, &f.source, source.Whole)
-	if err != nil {
-		return nil, err
+	if err == nil && len(f.apply.files) > 0 {
+		t.changes, err = f.applied(cmd, l)
 	}
-	t := &tested{flags: f, color: f.color.on(cmd)}
-	if len(f.apply.files) > 0 {
-		if t.changes, err = f.applied(cmd, l); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return t.unjudged(append(errs, err))
 	}
 	noteAssumed(l.pods, node, cmd.ErrOrStderr())
-	var errs []error
+	judge := l.pods.Test
+	if f.live {
+		judge = f.withPackets(l.pods)
+	}
 	for _, s := range suites {
-		results, err := l.pods.Test(cmd.Context(), s, node)
+		results, err := judge(cmd.Context(), s, node)
 		t.results = append(t.results, results...)
 		errs = append(errs, err)
 	}
 	t.took = time.Since(begin)
-	return t, joined(errs)
+	return t, t.blame(errs, l.pods.Misread())
+}
+
+// withPackets returns the function that judges a suite with packets.
+func (f *testFlags) withPackets(
+	pods *podapp.Inspector,
+) func(context.Context, *suite.Suite, podapp.NodeSettings) ([]suite.Result, error) {
+	how := podapp.Packets{Unsafe: f.send}
+	how.Wait = f.wait
+	return func(ctx context.Context, s *suite.Suite, n podapp.NodeSettings) ([]suite.Result, error) {
+		return pods.TestLive(ctx, s, n, how)
+	}
 }
 
 // applied applies manifests to the cluster, and returns the connections that open or close.
@@ -220,17 +241,22 @@ func (f *testFlags) applied(cmd *cobra.Command, l *onceCluster) (changes []diff.
 			return nil, err
 		}
 	}
-	l.apply(manifests)
-	return changes, nil
+	return changes, l.apply(manifests)
 }
 
 // follow tests the files again whenever one changes, until the context ends.
 func (f *testFlags) follow(cmd *cobra.Command, files []string) error {
-	watched := append(slices.Clone(files), f.apply.files...)
-	if f.source.manifests != "" && f.source.manifests != "-" {
-		watched = append(watched, f.source.manifests)
+	settings, err := f.source.readOnce()
+	if err != nil {
+		return err
 	}
-	return follow.Each(cmd.Context(), watched, func(context.Context) error {
+	watched := append(slices.Clone(files), f.apply.files...)
+	for _, path := range []string{settings.Manifests, f.source.config} {
+		if path != "" {
+			watched = append(watched, path)
+		}
+	}
+	return follow.Each(cmd.Context(), watched, manifest.IsManifest, func(context.Context) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", time.Now().Format(time.TimeOnly))
 		err := f.run(cmd, files)
 		if err != nil && !errors.Is(err, errNegative) {
@@ -252,7 +278,7 @@ func printTested(w io.Writer, t *tested) error {
 		r := &t.results[i]
 		if r.Passed() {
 			if t.flags.verbose {
-				fmt.Fprintf(w, "ok    %s → %s: %s\n", explain.Plain(r.From), explain.Plain(r.To), r.Got)
+				fmt.Fprintf(w, "ok    %s%s\n", explain.Plain(r.Message()), t.packets(r))
 			}
 			continue
 		}
@@ -261,7 +287,7 @@ func printTested(w io.Writer, t *tested) error {
 		if t.color {
 			mark = "\x1b[31mFAIL\x1b[0m"
 		}
-		fmt.Fprintf(w, "%s  %s\n", mark, explain.Plain(r.Message()))
+		fmt.Fprintf(w, "%s  %s%s\n", mark, explain.Plain(r.Message()), t.packets(r))
 		if t.flags.explain && r.Explanation != nil {
 			if err := r.Explanation.WriteText(w, explain.Style{Color: t.color}); err != nil {
 				return err
@@ -269,14 +295,39 @@ func printTested(w io.Writer, t *tested) error {
 			fmt.Fprintln(w)
 		}
 	}
-	_, err := fmt.Fprintf(
-		w,
-		"%d passed, %d failed, in %s\n",
-		len(t.results)-failed,
-		failed,
-		t.took.Round(time.Millisecond),
-	)
+	_, err := fmt.Fprintf(w, "%d passed, %d failed%s, in %s\n", len(t.results)-failed, failed, t.notSent(),
+		t.took.Round(time.Millisecond))
 	return err
+}
+
+// packets says which layers of an assertion were compared with packets, or why none was; empty if it is not to be said,
+// or if packets saw something else, which the assertion says.
+func (t *tested) packets(r *suite.Result) string {
+	switch {
+	case !t.flags.verbose:
+		return ""
+	case r.NotSent != "":
+		return explain.Plain(fmt.Sprintf(", not compared with packets (%s)", r.NotSent))
+	case r.Seen != "" && r.Passed():
+		return explain.Plain(fmt.Sprintf(", as packets see it (%s)", r.Seen))
+	}
+	return ""
+}
+
+// notSent says how many assertions were not compared with packets, and why the first was not; empty if all were, or
+// none was to be.
+func (t *tested) notSent() string {
+	n, why := 0, ""
+	for i := range t.results {
+		if r := &t.results[i]; r.NotSent != "" {
+			n++
+			why = cmp.Or(why, r.NotSent)
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d not compared with packets (%s)", n, explain.Plain(why))
 }
 
 // testedJSON is a result for programs.
@@ -289,8 +340,13 @@ type testedJSON struct {
 	Passed bool   `json:"passed"`
 	Got    string `json:"got"`
 	Why    string `json:"why,omitempty"`
+	// Seen is what packets saw, and NotSent why that is not known.
+	Seen    string `json:"seen,omitempty"`
+	NotSent string `json:"notSent,omitempty"`
 	// Explanation is that of an assertion that does not hold.
 	Explanation any `json:"explanation,omitempty"`
+	// Error is why something could not be judged, and is all that is known of it besides file and line.
+	Error string `json:"error,omitempty"`
 }
 
 func (t *tested) json() []testedJSON {
@@ -299,12 +355,16 @@ func (t *tested) json() []testedJSON {
 		r := &t.results[i]
 		one := testedJSON{
 			File: r.Test.File, Line: r.Test.Line, Name: r.Test.Name, From: r.From, To: r.To, Passed: r.Passed(), Got: r.Got,
-			Why: r.Why,
+			Why: r.Why, Seen: r.Seen, NotSent: r.NotSent,
 		}
 		if r.Explanation != nil {
 			one.Explanation = r.Explanation
 		}
 		all = append(all, one)
+	}
+	for i := range t.faults {
+		fault := &t.faults[i]
+		all = append(all, testedJSON{File: fault.File, Line: fault.Line, Error: withoutPlace(fault)})
 	}
 	return all
 }
@@ -313,12 +373,12 @@ func (t *tested) json() []testedJSON {
 var assertion = lint.Rule{
 	ID: "assertion", Title: "an assertion of a suite does not hold", Severity: lint.Error,
 	Description: "The suite expects another outcome of a connection, a lookup or a request than the cluster gives",
-	Cure:        "mend the cluster or the suite; portolan explain says why", Source: "docs/test.md",
+	Cure:        "mend the cluster or the suite; portolan explain says why", Source: suiteSource,
 }
 
-// findings returns the assertions that do not hold as findings.
+// findings returns the assertions that do not hold, and what could not be judged, as findings.
 func (t *tested) findings() findings {
-	f := findings{rules: []lint.Rule{assertion}}
+	f := findings{rules: append([]lint.Rule{assertion, suiteInvalid}, lint.ManifestRules()...)}
 	for i := range t.results {
 		if r := &t.results[i]; !r.Passed() {
 			f.shown = append(f.shown, podapp.Found{
@@ -326,71 +386,6 @@ func (t *tested) findings() findings {
 			})
 		}
 	}
+	f.shown = append(f.shown, t.faults...)
 	return f
-}
-
-// The parts of a report of JUnit, as CI systems read it.
-type (
-	junitSuites struct {
-		XMLName  xml.Name     `xml:"testsuites"`
-		Name     string       `xml:"name,attr"`
-		Tests    int          `xml:"tests,attr"`
-		Failures int          `xml:"failures,attr"`
-		Time     string       `xml:"time,attr"`
-		Suites   []junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Cases    []junitCase `xml:"testcase"`
-	}
-	junitCase struct {
-		Name    string        `xml:"name,attr"`
-		Class   string        `xml:"classname,attr"`
-		File    string        `xml:"file,attr"`
-		Line    int           `xml:"line,attr"`
-		Failure *junitFailure `xml:"failure"`
-	}
-	junitFailure struct {
-		Message string `xml:"message,attr"`
-		Text    string `xml:",chardata"`
-	}
-)
-
-// printJUnit prints a report of JUnit.
-func printJUnit(w io.Writer, t *tested) error {
-	report := junitSuites{Name: "portolan test", Tests: len(t.results), Time: fmt.Sprintf("%.3f", t.took.Seconds())}
-	for i := range t.results {
-		r := &t.results[i]
-		if n := len(report.Suites); n == 0 || report.Suites[n-1].Name != r.Test.File {
-			report.Suites = append(report.Suites, junitSuite{Name: r.Test.File})
-		}
-		s := &report.Suites[len(report.Suites)-1]
-		c := junitCase{Name: r.Title(), Class: r.Test.File, File: r.Test.File, Line: r.Test.Line}
-		s.Tests++
-		if !r.Passed() {
-			s.Failures++
-			report.Failures++
-			c.Failure = &junitFailure{Message: explain.Plain(r.Why)}
-			if r.Explanation != nil {
-				var b strings.Builder
-				if err := r.Explanation.WriteText(&b, explain.Style{}); err != nil {
-					return err
-				}
-				c.Failure.Text = b.String()
-			}
-		}
-		s.Cases = append(s.Cases, c)
-	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	encoder := xml.NewEncoder(w)
-	encoder.Indent("", "  ")
-	if err := encoder.Encode(report); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
 }

@@ -18,6 +18,7 @@ import (
 	network "portolan.dev/portolan/internal/network/settings"
 	policy "portolan.dev/portolan/internal/policy/settings"
 	proxy "portolan.dev/portolan/internal/proxy/settings"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // Config is the configuration as the file spells it. A key without a value keeps its
@@ -60,7 +61,44 @@ type Admin struct {
 	// MaxStaleness is how long the connection to the API may be lost before the server
 	// is not ready; 0 is no limit.
 	MaxStaleness key.Duration `yaml:"maxStaleness"`
+	// Page is PageProcess, PageCluster or PageOff.
+	Page string `yaml:"page"`
+	// TokenFile has the token that clients of the page need that are not on loopback.
+	TokenFile string   `yaml:"tokenFile"`
+	TLS       AdminTLS `yaml:"tls"`
+	// Evidence is the sample of recent queries, drops and requests.
+	Evidence Evidence `yaml:"evidence"`
 }
+
+// Evidence is the section of the sample of events that a process keeps.
+type Evidence struct {
+	Size        int    `yaml:"size"`        // events kept; 0 turns it off
+	OneIn       int    `yaml:"oneIn"`       // of so many events one is recorded
+	PerSecond   int    `yaml:"perSecond"`   // failures of each reason that are all recorded
+	MaskClients string `yaml:"maskClients"` // none, prefix or all
+}
+
+// Compile returns the section in the types of the package that uses it.
+func (e *Evidence) Compile() evidence.Config {
+	return evidence.Config{
+		Size: e.Size, OneIn: e.OneIn, PerSecond: e.PerSecond, Mask: evidence.Mask(e.MaskClients),
+	}
+}
+
+// AdminTLS is the section of TLS on the admin address.
+type AdminTLS struct {
+	Certificate string `yaml:"cert"`
+	Key         string `yaml:"key"`
+	// ClientCA has the authorities of client certificates that are as good as a token.
+	ClientCA string `yaml:"clientCA"`
+}
+
+// The values of Admin.Page.
+const (
+	PageProcess = "process" // the page shows what the process reads
+	PageCluster = "cluster" // the process reads all that the page shows
+	PageOff     = "off"
+)
 
 // Log is the section of the log, which goes to stderr.
 type Log struct {
@@ -74,7 +112,10 @@ func Default() Config {
 		Simulate:   kube.DefaultSimulate(),
 		Kubernetes: kube.DefaultKubernetes(),
 		Snapshot:   kube.DefaultSnapshot(),
-		Admin:      Admin{Listen: "127.0.0.1:9153"},
+		Admin: Admin{
+			Listen: "127.0.0.1:9153", Page: PageProcess,
+			Evidence: Evidence{Size: 1024, OneIn: 128, PerSecond: 10, MaskClients: string(evidence.MaskNone)},
+		},
 		Log:        Log{Level: "info", Format: "text"},
 		DNS:        dns.Default(),
 		Node:       dns.DefaultNode(),
@@ -218,6 +259,16 @@ func (a *Admin) Compile() (made CompiledAdmin, err error) {
 			return made, key.ItemErrorf("admin.probes", i, "%q is given twice", text)
 		}
 		made.Probes = append(made.Probes, addr)
+	}
+	switch tls := &a.TLS; {
+	case tls.Certificate != "" && tls.Key == "":
+		return made, key.Errorf("admin.tls.key", "it is missing, the key of admin.tls.cert")
+	case tls.Key != "" && tls.Certificate == "":
+		return made, key.Errorf("admin.tls.cert", "it is missing, the certificate of admin.tls.key")
+	case a.TokenFile != "" && a.Listen == "":
+		return made, key.Errorf("admin.tokenFile", "nobody can show a token, as admin.listen is empty")
+	case tls.ClientCA != "" && tls.Certificate == "":
+		return made, key.Errorf("admin.tls.clientCA", "client certificates need TLS; set cert and key, too")
 	}
 	if a.Listen == "" {
 		return made, nil

@@ -163,7 +163,7 @@ dns:
   tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
 kubernetes: {kubeconfig: "", namespaces: [], serviceSelector: "", qps: 50, burst: 100, watchList: false, silence: 2m30s}
 snapshot: {file: "", settle: 2s}
-admin: {listen: "127.0.0.1:9153", probes: [], coreDNSMetrics: false, debug: false, pprof: false, maxStaleness: 0s}
+admin: {listen: "127.0.0.1:9153", probes: [], coreDNSMetrics: false, debug: false, pprof: false, maxStaleness: 0s, page: process, tokenFile: "", tls: {cert: "", key: "", clientCA: ""}, evidence: {size: 1024, oneIn: 128, perSecond: 10, maskClients: none}}
 lameduck: 0s
 log: {level: info, format: text}
 simulate: {enabled: false, nodePorts: 30000-32767, maxEndpointsPerSlice: 100}
@@ -776,6 +776,15 @@ var refusals = map[string]struct{ text, want string }{
 	"probes where all is":            {"admin: {probes: ['127.0.0.1:9153']}", ":1: admin.probes: \"127.0.0.1:9153\" is given twice"},
 	"dumps for some":                 {"admin: {debug: some}", ":1: admin.debug: \"some\" is not true or false"},
 	"profiles for some":              {"admin: {pprof: some}", ":1: admin.pprof: \"some\" is not true or false"},
+	"a page of something":            {"admin: {page: all}", ":1: admin.page: \"all\" is not process, cluster or off"},
+	"a certificate without its key":  {"admin: {tls: {cert: a.crt}}", ":1: admin.tls.key: it is missing, the key of admin.tls.cert"},
+	"a key without its certificate":  {"admin: {tls: {key: a.key}}", ":1: admin.tls.cert: it is missing, the certificate of admin.tls.key"},
+	"a token for nobody":             {"admin: {listen: '', tokenFile: token}", ":1: admin.tokenFile: nobody can show a token, as admin.listen is empty"},
+	"client certificates alone":      {"admin: {tls: {clientCA: a.crt}}", ":1: admin.tls.clientCA: client certificates need TLS; set cert and key, too"},
+	"fewer events than none":         {"admin: {evidence: {size: -1}}", ":1: admin.evidence.size: -1 is not between 0 and 65536"},
+	"one in no event":                {"admin: {evidence: {oneIn: 0}}", ":1: admin.evidence.oneIn: 0 is not between 1 and 1000000"},
+	"fewer failures than none":       {"admin: {evidence: {perSecond: -1}}", ":1: admin.evidence.perSecond: -1 is not between 0 and 10000"},
+	"half of the clients":            {"admin: {evidence: {maskClients: half}}", ":1: admin.evidence.maskClients: \"half\" is not none, prefix or all"},
 	"staleness in the past":          {"admin: {maxStaleness: -1s}", ":1: admin.maxStaleness: -1s is less than 0s"},
 	"a lame duck in the past":        {"lameduck: -1s", ":1: lameduck: -1s is less than 0s"},
 	"no idle time":                   {"dns: {tcp: {idle: 0s}}", ":1: dns.tcp.idle: 0s is not more than 0"},

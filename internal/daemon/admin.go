@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"slices"
 
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/ops/access"
 	"portolan.dev/portolan/internal/ops/admin"
 	"portolan.dev/portolan/internal/ops/metrics"
+	"portolan.dev/portolan/internal/ops/web"
 	"portolan.dev/portolan/internal/support/bind"
 	"portolan.dev/portolan/internal/support/budget"
 )
@@ -30,6 +33,9 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 	if d.cfg.Reload != nil {
 		registry.MustRegister(&d.reloads)
 	}
+	if d.cfg.Evidence != nil {
+		registry.MustRegister(d.cfg.Evidence)
+	}
 	d.connections = newConnections()
 	registry.MustRegister(metrics.Budget{Accounts: d.accounts})
 	cfg := admin.Config{
@@ -39,6 +45,9 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Program: d.cfg.Program,
 	}
 	if cfg.Listen = settings.Listen; cfg.Listen.IsValid() {
+		if err := d.addViews(&cfg); err != nil {
+			return nil, err
+		}
 		server, err := d.addAdmin(ctx, cfg, "--admin")
 		if err != nil {
 			return nil, err
@@ -46,7 +55,7 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 		serving = append(serving, "admin", server.Addr())
 	}
 	var probes []string
-	cfg.ProbesOnly = true
+	cfg.ProbesOnly, cfg.TLS = true, nil
 	for _, cfg.Listen = range settings.Probes {
 		server, err := d.addAdmin(ctx, cfg, "admin.probes")
 		if err != nil {
@@ -124,6 +133,32 @@ func (d *Daemon) debugPages() map[string]http.Handler {
 		}
 	}
 	return all
+}
+
+// viewer is a Part with views for the page on the admin server, which are for clients that may read it.
+type viewer interface {
+	Views() map[string]http.Handler
+}
+
+// addViews adds the page, the views of all parts, and who may read them.
+func (d *Daemon) addViews(cfg *admin.Config) (err error) {
+	cfg.Views = make(map[string]http.Handler)
+	for _, p := range d.cfg.Parts {
+		if of, ok := p.(viewer); ok {
+			maps.Copy(cfg.Views, of.Views())
+		}
+	}
+	own := &d.cfg.Settings.Admin
+	if own.Page != config.PageOff && len(cfg.Views) > 0 {
+		if cfg.Site, err = web.New(); err != nil {
+			return err
+		}
+	}
+	maps.Copy(cfg.Views, d.cfg.Evidence.Pages())
+	cfg.Guard, cfg.TLS, err = access.Open(access.Files{
+		Token: own.TokenFile, Certificate: own.TLS.Certificate, Key: own.TLS.Key, ClientCA: own.TLS.ClientCA,
+	}, d.cfg.Log)
+	return err
 }
 
 // addAdmin binds one server. setting is the key of its address.

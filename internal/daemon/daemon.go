@@ -26,6 +26,7 @@ import (
 	"portolan.dev/portolan/internal/ops/admin"
 	"portolan.dev/portolan/internal/support/bind"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // Part is one capability of a process. Its methods are called in this order: Bind, Run,
@@ -78,6 +79,8 @@ type Source interface {
 	// Staleness describes the kinds that are stale for longer than limit (late), and
 	// for less (remarks).
 	Staleness(limit time.Duration) (late, remarks []string)
+	// Invalid describes the kinds of which objects are invalid.
+	Invalid() (remarks []string)
 }
 
 // Config configures a Daemon.
@@ -95,8 +98,21 @@ type Config struct {
 	Dumps []admin.Dump
 	// Actions are changes that clients on loopback may request.
 	Actions []admin.Action
+	// Evidence keeps a sample of what the parts do; nil keeps nothing.
+	Evidence *evidence.Ring
 	// Reload reloads the settings; nil disables that.
 	Reload *Reload
+	// Observe, if not nil, is given what returns the state of all parts, before any runs.
+	Observe func(parts func() []PartState)
+	// Bound, if not nil, is called with the address of the admin server when everything is bound.
+	Bound func(admin string)
+}
+
+// PartState is how a part is.
+type PartState struct {
+	Name string
+	// Missing describes what is missing until it is ready, and Remarks other problems.
+	Missing, Remarks []string
 }
 
 // Daemon is one process.
@@ -104,6 +120,7 @@ type Daemon struct {
 	cfg      Config
 	admins   []*admin.HTTPServer
 	stopping atomic.Bool
+	running  atomic.Int32 // parts
 	reloads  reloadState
 	inForce  config.Config // the settings of the parts
 	// connections are those of the admin servers; set by bind.
@@ -115,7 +132,25 @@ type Daemon struct {
 
 // New returns a Daemon. It starts nothing.
 func New(cfg Config) *Daemon {
-	return &Daemon{cfg: cfg, inForce: cfg.Settings, failed: make(map[string]error)}
+	d := &Daemon{cfg: cfg, inForce: cfg.Settings, failed: make(map[string]error)}
+	if cfg.Observe != nil {
+		cfg.Observe(d.states)
+	}
+	return d
+}
+
+// states returns the state of all parts.
+func (d *Daemon) states() (all []PartState) {
+	for _, p := range d.cfg.Parts {
+		made := PartState{Name: p.Name()}
+		if err := d.failure(p.Name()); err != nil {
+			made.Missing = []string{fmt.Sprintf("failed: %v", err)}
+		} else {
+			made.Missing, made.Remarks = p.Ready()
+		}
+		all = append(all, made)
+	}
+	return all
 }
 
 // Run runs the process until ctx is done, drains the parts and returns nil. It returns
@@ -147,6 +182,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 	}
 	log.Info("serving", serving...)
+	if d.cfg.Bound != nil && len(d.admins) > 0 {
+		d.cfg.Bound(d.admins[0].Addr())
+	}
 	// Parts stop first and everything else after them, so that the model stays current
 	// and probes are answered to the end.
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
@@ -164,6 +202,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	if d.cfg.Reload != nil {
 		group.Go(func() error { return d.reload(running) })
+	}
+	if d.cfg.Evidence != nil {
+		group.Go(func() error { return d.cfg.Evidence.Run(running) })
 	}
 	err = group.Wait()
 	// Goroutines end with the error of their context, which is also done when one of
@@ -203,9 +244,11 @@ func (d *Daemon) close() {
 // runParts returns an error when no part is left.
 func (d *Daemon) runParts(ctx context.Context) error {
 	ended := make(chan error, len(d.cfg.Parts))
+	d.running.Store(int32(len(d.cfg.Parts)))
 	for _, p := range d.cfg.Parts {
 		go func() {
 			err := p.Run(ctx)
+			d.running.Add(-1)
 			if err != nil && ctx.Err() == nil {
 				d.fail(p.Name(), err)
 			}
@@ -224,7 +267,7 @@ func (d *Daemon) runParts(ctx context.Context) error {
 
 // fail records that a part ended with an error.
 func (d *Daemon) fail(name string, err error) {
-	if len(d.cfg.Parts) > 1 { // otherwise the process ends with this error
+	if d.running.Load() > 0 { // otherwise the process ends with this error
 		d.cfg.Log.Error("a part failed; the others go on", "part", name, "err", err)
 	}
 	d.mu.Lock()
@@ -306,6 +349,7 @@ func (d *Daemon) ready() (missing, remarks []string) {
 	if d.cfg.Source != nil {
 		late, other := d.cfg.Source.Staleness(time.Duration(d.cfg.Settings.Admin.MaxStaleness))
 		missing, remarks = append(missing, late...), append(remarks, other...)
+		remarks = append(remarks, d.cfg.Source.Invalid()...)
 	}
 	return missing, append(remarks, d.reloads.remarks()...)
 }

@@ -125,8 +125,13 @@ func serveUpstream(t *testing.T) {
 		_ = w.WriteMsg(m)
 	})
 	upstream := &dns.Server{PacketConn: conn, Handler: handler}
-	go func() { _ = upstream.ActivateAndServe() }()
-	t.Cleanup(func() { _ = upstream.Shutdown() })
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = upstream.ActivateAndServe() })
+	t.Cleanup(func() {
+		_ = upstream.Shutdown()
+		_ = conn.Close()
+		serving.Wait() // the port is taken until the last read has ended
+	})
 }
 
 // flood sends queries at a rate from several source addresses until ctx is done, evenly,

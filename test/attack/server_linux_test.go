@@ -77,11 +77,16 @@ func start(t *testing.T, settings string) *server {
 // address of the admin server.
 func launch(t *testing.T, limit int, command, settings string) *server {
 	t.Helper()
+	return launchWith(t, limit, command, fmt.Sprintf("admin: {listen: '%s'}\n%s", adminAddr, settings))
+}
+
+// launchWith is launch with all settings.
+func launchWith(t *testing.T, limit int, command, text string) *server {
+	t.Helper()
 	dir := t.TempDir()
 	s := &server{t: t, log: filepath.Join(dir, "log")}
 	s.group = memoryGroup(t, limit)
 	config := filepath.Join(dir, "portolan.yaml")
-	text := fmt.Sprintf("admin: {listen: '%s'}\n%s", adminAddr, settings)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,12 @@ import (
 // Start starts a command, which is killed when this process ends, and returns a channel that is closed when the
 // command has ended: its ProcessState says how.
 func Start(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	return StartIn(func(start func() error) error { return start() }, cmd)
+}
+
+// StartIn is Start in a place: within calls a function on a thread that is there, as the method Do of a network
+// namespace does.
+func StartIn(within func(func() error) error, cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
@@ -21,10 +27,18 @@ func Start(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(done)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
+		began := false
+		err := within(func() error {
+			err := cmd.Start()
+			began = true
+			started <- err
+			if err == nil {
+				_ = cmd.Wait()
+			}
+			return nil
+		})
+		if !began {
+			started <- err
 		}
 	}()
 	return done, <-started

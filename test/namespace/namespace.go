@@ -72,12 +72,18 @@ func Enter(path string) error {
 	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
 }
 
-// onOwnThread runs f on a thread that ends with it.
+// onOwnThread runs f on a thread that ends with it. It is not the first one of the process, which would not end, and
+// whose namespace is taken for that of the process (proc_pid_ns(5)).
 func onOwnThread(f func() error) (err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)      // also if f ends the goroutine, as a test that fails does
 		runtime.LockOSThread() // for good: it is not as the others
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			err = onOwnThread(f) // on another one, as this one is locked
+			return
+		}
 		err = f()
 	}()
 	<-done

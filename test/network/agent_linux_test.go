@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -25,6 +24,7 @@ import (
 	"portolan.dev/portolan/internal/network/plan"
 	"portolan.dev/portolan/internal/network/route"
 	"portolan.dev/portolan/internal/network/wireguard"
+	"portolan.dev/portolan/test/child"
 	testwireguard "portolan.dev/portolan/test/wireguard"
 )
 
@@ -234,7 +234,7 @@ type process struct {
 	in    io.WriteCloser
 	enc   *json.Encoder
 	dec   *json.Decoder
-	ended chan struct{}
+	ended <-chan struct{}
 }
 
 // start starts the agent of a node.
@@ -245,31 +245,16 @@ func (n *node) start(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asAgent+"="+string(text))
 	cmd.Stderr = n.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if n.config.Encryption == plan.WireGuard {
-		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	}
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	out, err := cmd.StdoutPipe()
 	must(t, err)
-	p := &process{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out), ended: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		defer close(p.ended)
-		err := n.ns.Do(func() error {
-			runtime.LockOSThread() // the agent is killed when the thread that started it ends
-			if err := cmd.Start(); err != nil {
-				return err
-			}
-			started <- nil
-			return cmd.Wait()
-		})
-		if cmd.Process == nil {
-			started <- err
-		}
-	}()
-	must(t, <-started)
+	ended, err := child.StartIn(n.ns.Do, cmd)
+	must(t, err)
+	p := &process{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out), ended: ended}
 	n.process = p
 }
 

@@ -110,8 +110,22 @@ func newBalancerWorld(t *testing.T, policy frontend.Policy) *balancerWorld {
 	for i := range announcers {
 		w.addNode(i, policy)
 	}
+	for _, n := range w.nodes {
+		until(t, "node "+n.name+" announces", n.announces)
+	}
 	w.client = attachToSwitch(t, "client", prefixes("192.0.2.9/24", "2001:db8::9/64"))
 	return w
+}
+
+// announces reports by an error that the agent of a node has no sockets on the link yet (packet(7)).
+func (n *balancerNode) announces() error {
+	return n.ns.Do(func() error {
+		sockets, err := os.ReadFile("/proc/thread-self/net/packet")
+		if err == nil && strings.Count(string(sockets), "\n") < 2 { // a line is the heading
+			err = errors.New("no sockets")
+		}
+		return err
+	})
 }
 
 // attachToSwitch makes a namespace on the link.

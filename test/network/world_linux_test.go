@@ -1,12 +1,10 @@
 package network
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/network/plan"
+	"portolan.dev/portolan/test/child"
 	"portolan.dev/portolan/test/namespace"
 	"portolan.dev/portolan/test/namespace/namespacetest"
 )
@@ -36,7 +35,7 @@ type node struct {
 	pod    *namespace.Network
 	// addrs are the node's addresses, and pods those of its Pod, of each family.
 	addrs, pods []netip.Addr
-	log         *lockedBuffer
+	log         *child.Log
 	process     *process // nil while the agent does not run
 }
 
@@ -93,7 +92,7 @@ func (w *world) objects() (all []*cluster.Node) {
 func (w *world) newNode(i int, link string, addrs ...string) *node {
 	t := w.t
 	t.Helper()
-	n := &node{name: fmt.Sprintf("node-%d", i), ns: namespacetest.New(t), log: new(lockedBuffer)}
+	n := &node{name: fmt.Sprintf("node-%d", i), ns: namespacetest.New(t), log: new(child.Log)}
 	n.config = plan.Config{Node: n.name, Encapsulation: plan.CrossSubnet, VNI: 80, Port: 4789}
 	n.object = &cluster.Node{
 		Name: n.name, Created: int64(i), PodCIDRs: prefixes(fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:244:%d::/64", i)),
@@ -193,25 +192,6 @@ func (n *node) serve(t *testing.T) {
 	for _, ns := range []*namespace.Network{n.ns, n.pod} {
 		namespacetest.Do(t, ns, func() { serve(t) })
 	}
-}
-
-// lockedBuffer is a log that several write.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func prefixes(texts ...string) (all []netip.Prefix) {

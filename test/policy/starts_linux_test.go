@@ -80,7 +80,7 @@ func TestPodStarts(t *testing.T) {
 						})
 					}
 					calls, took := w.Add(t, p)
-					if err := dial(p, netip.AddrPortFrom(server.Addr(), port)); err != nil {
+					if err := connect(p, netip.AddrPortFrom(server.Addr(), port)); err != nil {
 						t.Errorf("an allowed connection after ADD: %v", err)
 						refused.Add(1)
 					}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,6 +101,27 @@ func dial(p *pod, to netip.AddrPort) error {
 		conn, err := net.DialTimeout("tcp", to.String(), once)
 		if err == nil {
 			conn.Close()
+		}
+		return err
+	})
+}
+
+// connect connects from a Pod, however busy the machine is. It is an error if a packet had to be sent again for that.
+func connect(p *pod, to netip.AddrPort) error {
+	return p.Network.Do(func() error {
+		conn, err := net.DialTimeout("tcp", to.String(), patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		raw, err := conn.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		var info *unix.TCPInfo
+		ctrlErr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+		if err = errors.Join(ctrlErr, err); err == nil && info.Total_retrans > 0 {
+			err = fmt.Errorf("%d packets were lost", info.Total_retrans)
 		}
 		return err
 	})

@@ -24,6 +24,7 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // answers is all state that answers to queries depend on. It is made from one
@@ -75,7 +76,13 @@ func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*an
 			return nil, err
 		}
 	}
-	a.stats = statsFor(a.db, before, d.seats(compiled.DNS.Listen))
+	seats := d.seats(compiled.DNS.Listen)
+	a.stats = statsFor(a.db, before, seats)
+	if d.evidence == nil {
+		d.evidence = d.cfg.Evidence.Source(evidence.SourceConfig{
+			Kind: respond.EvidenceKind, Reasons: respond.EvidenceReasons(), Seats: seats, Pod: d.cfg.Pod,
+		})
+	}
 	a.wiring.Data, a.wiring.Stats = a.db, a.stats
 	a.wiring.Rules, a.wiring.Limiter = a.filter, a.limiter
 	if a.upstreams != nil {
@@ -102,7 +109,7 @@ func (d *DNS) identify(cfg dnssettings.DNS, a *answers) {
 	if w.CookieSecrets = compiled.CookieSecrets; len(w.CookieSecrets) == 0 {
 		w.CookieSecrets = []respond.CookieSecret{d.secret}
 	}
-	w.Gate = d.cfg.Gate
+	w.Gate, w.Evidence = d.cfg.Gate, d.evidence
 	w.Search, w.SearchSOA = autopath.New(compiled.Autopath), compiled.AutopathSOA
 	if !compiled.QueryLog.Empty() {
 		compiled.QueryLog.Tap.Identity = w.NSID

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/zone"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // Config configures a DNS.
@@ -45,6 +47,11 @@ type Config struct {
 	Problem func(kinds ...cluster.Kind) error
 	// Gate, if not nil, holds answers back until their addresses can be reached.
 	Gate respond.Gate
+	// Evidence, if not nil, receives a sample of queries.
+	Evidence *evidence.Ring
+	// Pod returns the Pod that has an address, as NAMESPACE/NAME; empty if none is known. Nil
+	// knows none.
+	Pod func(netip.Addr) string
 	// Loaded, if not nil, is called once, when the zones have been compiled from a live
 	// model.
 	Loaded func()
@@ -78,7 +85,9 @@ type DNS struct {
 
 	secret  respond.CookieSecret
 	queries *querylog.Log // shared by all answers, one after another
-	current atomic.Pointer[answers]
+	// evidence is shared like queries; nil without one.
+	evidence *evidence.Source
+	current  atomic.Pointer[answers]
 	// compiled is closed when the zones have been compiled from the model. It is nil in
 	// an agent, which can answer at once.
 	compiled chan struct{}

@@ -56,6 +56,7 @@ var (
 	coreRejects = coreDesc(
 		"forward_max_concurrent_rejects_total", "Queries not forwarded because too many were waiting.",
 	)
+	corePanics = coreDesc("panics_total", "Always 0: a panic ends the process.")
 )
 
 func coreDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -107,7 +108,7 @@ func (c *coreCollector) describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		coreRequests, coreResponses, coreDuration, coreRequestSize, coreResponseSize, coreCacheEntries, coreCacheHits,
 		coreCacheMisses, coreCacheAll, coreCacheStale, corePrefetches, coreRejects, coreUpDuration, coreUpReused,
-		coreUpOpened,
+		coreUpOpened, corePanics,
 	} {
 		ch <- d
 	}
@@ -131,6 +132,7 @@ func (c *coreCollector) collect(ch chan<- prometheus.Metric, f *figures, s *sums
 		collectCoreForward(ch, server, f.forward, f.cache)
 		metrics.Counter(ch, coreRejects, s.refused)
 	}
+	metrics.Counter(ch, corePanics, 0)
 	c.programming.Collect(ch)
 }
 

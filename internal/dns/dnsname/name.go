@@ -252,32 +252,37 @@ func (n Name) AppendWire(b []byte) []byte {
 
 // String returns n in presentation form with its closing dot; special and
 // unprintable octets are escaped.
-func (n Name) String() string {
-	if n.IsRoot() {
-		return "."
+func (n Name) String() string { return string(AppendText(nil, n.labels)) }
+
+// MaxText is the length of the longest name in presentation form, in octets: a name of escaped
+// ones only.
+const MaxText = MaxWire * len(`\000`)
+
+// AppendText appends the presentation form of a name, which labels is without its closing zero
+// octet in wire form.
+func AppendText[T string | []byte](b []byte, labels T) []byte {
+	if len(labels) == 0 {
+		return append(b, '.')
 	}
-	var b strings.Builder
-	for off := 0; off < len(n.labels); {
-		l := int(n.labels[off])
-		for _, c := range []byte(n.labels[off+1 : off+1+l]) {
-			writeEscaped(&b, c)
+	for off := 0; off < len(labels); {
+		l := int(labels[off])
+		for i := off + 1; i <= off+l; i++ {
+			b = appendEscaped(b, labels[i])
 		}
-		b.WriteByte('.')
+		b = append(b, '.')
 		off += 1 + l
 	}
-	return b.String()
+	return b
 }
 
-func writeEscaped(b *strings.Builder, c byte) {
+func appendEscaped(b []byte, c byte) []byte {
 	switch {
 	case strings.IndexByte(`.\"();@$`, c) >= 0:
-		b.WriteByte('\\')
-		b.WriteByte(c)
+		return append(b, '\\', c)
 	case c <= ' ' || c > '~':
-		fmt.Fprintf(b, `\%03d`, c)
-	default:
-		b.WriteByte(c)
+		return append(b, '\\', '0'+c/100, '0'+c/10%10, '0'+c%10)
 	}
+	return append(b, c)
 }
 
 // Compare compares names in canonical order (RFC 4034, section 6.1): label by

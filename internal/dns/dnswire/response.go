@@ -57,6 +57,9 @@ func (r *Response) DropRecords() {
 // Len returns the message's present length.
 func (r *Response) Len() int { return len(r.buf) }
 
+// Answers returns the number of records in the answer section.
+func (r *Response) Answers() int { return int(r.counts[Answer]) }
+
 // Reserve lowers the limit by n octets, to keep space for the message's end; a
 // negative n raises it again.
 func (r *Response) Reserve(n int) { r.limit -= n }

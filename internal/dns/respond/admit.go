@@ -17,7 +17,7 @@ func (w *Worker) admit(x *exchange) (v verdict, done bool) {
 		case filter.Refuse:
 			return verdict{outcome: refused, ede: &notAllowed}, true
 		case filter.Drop:
-			return verdict{outcome: dropped}, true
+			return verdict{outcome: dropped, cause: deniedAccess}, true
 		}
 	}
 	// A good cookie, or a connection, proves the client's address.
@@ -31,7 +31,7 @@ func (w *Worker) admit(x *exchange) (v verdict, done bool) {
 		return overLimit(x), true
 	case filter.SendNothing:
 	}
-	return verdict{outcome: dropped}, true
+	return verdict{outcome: dropped, cause: overRate}, true
 }
 
 // overLimit is the verdict on a query over the rate limit that gets a response
@@ -41,9 +41,9 @@ func (w *Worker) admit(x *exchange) (v verdict, done bool) {
 func overLimit(x *exchange) verdict {
 	switch {
 	case x.query.Opcode == dnswire.OpcodeNotify:
-		return verdict{outcome: dropped}
+		return verdict{outcome: dropped, cause: overRate}
 	case x.cookie.present:
-		return verdict{outcome: badCookie}
+		return verdict{outcome: badCookie, cause: overRate}
 	}
-	return verdict{outcome: answered, truncated: true}
+	return verdict{outcome: answered, truncated: true, cause: overRate}
 }

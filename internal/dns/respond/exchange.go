@@ -66,7 +66,19 @@ type verdict struct {
 	ede           *zone.EDE    // the reason; nil without one
 	stale         *zone.EDE    // the answer is from stale data; nil when not
 	zone          *dnswire.SOA // of the query's name, for statistics; nil outside all zones
+	cause         cause        // for evidence
 }
+
+// cause is why there is no answer, or one without records, where the outcome and the EDE do not
+// say it.
+type cause uint8
+
+const (
+	noCause  cause = iota
+	notQuery       // the packet is no query, and has no question
+	deniedAccess
+	overRate
+)
 
 // outcome is the kind of a verdict.
 type outcome uint8

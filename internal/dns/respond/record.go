@@ -5,6 +5,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // Observer receives queries and their answers; *querylog.Log is one. It must not
@@ -35,16 +36,30 @@ func (v *verdict) reason() *zone.EDE {
 	return v.stale
 }
 
-// record counts a query and its answer, and shows them to the Observer.
+// record counts a query and its answer, and shows them to the Observer and, if it is drawn, to
+// Evidence.
 func (w *Worker) record(x *exchange, v *verdict, answer []byte) {
 	elapsed := w.elapsed(x.start)
 	if w.cfg.Stats != nil {
 		w.count(x, v, len(answer), elapsed)
 	}
-	if w.cfg.Observer != nil && v.outcome != dropped {
-		w.cfg.Observer.Observe(&Observation{
-			Client: x.client, Query: x.packet, Answer: answer, QName: x.query.QName(), QType: x.query.Type,
-			RCode: rcodes[v.outcome], EDE: v.reason(), Began: x.start, Elapsed: elapsed,
-		})
+	reason, weight := 0, 0
+	if w.sampler != nil && v.cause != notQuery {
+		reason = w.evidenceReason(v)
+		weight = w.sampler.Draw(reason, x.start)
+	}
+	isObserved := w.cfg.Observer != nil && v.outcome != dropped
+	if weight == 0 && !isObserved {
+		return
+	}
+	w.observed = Observation{
+		Client: x.client, Query: x.packet, Answer: answer, QName: x.query.QName(), QType: x.query.Type,
+		RCode: rcodes[v.outcome], EDE: v.reason(), Began: x.start, Elapsed: elapsed,
+	}
+	if isObserved {
+		w.cfg.Observer.Observe(&w.observed)
+	}
+	if weight > 0 {
+		w.sample(&w.observed, evidence.Sample{Reason: reason, Weight: weight})
 	}
 }

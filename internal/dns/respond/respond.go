@@ -35,6 +35,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // Data holds the zones served here; *zone.DB is one.
@@ -96,6 +97,9 @@ type Config struct {
 	// Observer receives each query and its answer, except packets that are no
 	// queries; nil is none.
 	Observer Observer
+	// Evidence receives a sample of queries, with the reasons of their answers; nil is none. Its
+	// reasons are EvidenceReasons.
+	Evidence *evidence.Source
 	// Gate holds answers with addresses back; nil is none.
 	Gate Gate
 	// Now is the clock; nil is time.Now.
@@ -157,6 +161,9 @@ type Worker struct {
 	scratch   zone.Scratch
 	rotations [rotationSlots]rotation
 	counts    *shard
+	sampler   *evidence.Sampler                     // nil without Evidence
+	observed  Observation                           // the last one; here so that none is allocated
+	eventText [dnsname.MaxText + 16]byte            // a name and a type; here for the same reason
 	targets   [maxAliases + 1][dnsname.MaxWire]byte // of the aliases in upstream replies
 	rewritten [dnsname.MaxWire]byte                 // the name that a rule makes of another
 	searcher  searcher
@@ -170,7 +177,7 @@ type Worker struct {
 // NewWorker makes a Worker. Workers of different seats, which are numbers from 0
 // on, share no cache line and so do not slow each other down.
 func (r *Responder) NewWorker(seat int) *Worker {
-	w := &Worker{Responder: r}
+	w := &Worker{Responder: r, sampler: r.cfg.Evidence.Sampler(seat)}
 	if r.cfg.Search != nil {
 		w.query.SearchOption = dnswire.OptionCode(r.cfg.Search.OptionCode())
 	}

@@ -181,8 +181,17 @@ func wantNoAllocations(t *testing.T, worker *respond.Worker) {
 }
 
 // BenchmarkRespond is the whole path of an answer, without sockets.
-func BenchmarkRespond(b *testing.B) {
-	worker := newWorker(b, respond.Config{Data: exampleDB(b), UDPSize: 4096, Stats: respond.NewStats([]dnsname.Name{dnsname.MustParse("cluster.local")}, 4)})
+func BenchmarkRespond(b *testing.B) { benchmarkRespond(b, benchmarkConfig(b)) }
+
+func benchmarkConfig(b *testing.B) respond.Config {
+	b.Helper()
+	stats := respond.NewStats([]dnsname.Name{dnsname.MustParse("cluster.local")}, 4)
+	return respond.Config{Data: exampleDB(b), UDPSize: 4096, Stats: stats}
+}
+
+func benchmarkRespond(b *testing.B, cfg respond.Config) {
+	b.Helper()
+	worker := newWorker(b, cfg)
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	for claim, q := range questions {
 		packet := query(b, q)

@@ -12,7 +12,7 @@ import (
 func (w *Worker) validate(x *exchange, buf []byte) (v verdict, done bool) {
 	q := x.query
 	if q.ParseHeader(x.packet) != nil || q.Flags&dnswire.FlagQR != 0 {
-		return verdict{outcome: dropped}, true
+		return verdict{outcome: dropped, cause: notQuery}, true
 	}
 	err := q.ParseBody(x.packet)
 	w.readCookie(x)

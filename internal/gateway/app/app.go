@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,7 @@ import (
 	"portolan.dev/portolan/internal/gateway/tracing"
 	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/certfile"
+	"portolan.dev/portolan/internal/support/evidence"
 )
 
 // Config configures a Gateway.
@@ -53,6 +55,8 @@ type Config struct {
 	Loaded func()
 	// AccessLog is where the lines of the access log go.
 	AccessLog io.Writer
+	// Evidence, if not nil, receives a sample of requests.
+	Evidence *evidence.Ring
 	// Statuses writes to the API; nil without one. Lead and Bundles are as in status.Config.
 	Statuses status.Writer
 	Lead     func(ctx context.Context, work func(context.Context) error) error
@@ -75,6 +79,7 @@ type Gateway struct {
 	passing     *stream.Server
 	datagrams   *datagram.Server
 	log         *accesslog.Log
+	evidence    evidenceOf
 	tracer      *tracing.Tracer // nil without a collector
 	sockets     *sockets
 	fronts      *tlsfront.Front
@@ -107,6 +112,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.log = accesslog.New(accesslog.Config{
 		Out: cfg.AccessLog, Format: accesslog.Format(made.AccessLog), Trusted: made.Trusted, Log: cfg.Log,
 	})
+	g.evidence = newEvidence(cfg.Evidence, runtime.GOMAXPROCS(0), made.Trusted)
 	proxying := proxy.Config{
 		Endpoints: g.endpoints, Trusted: made.Trusted, Drain: made.DrainEndpoint, DrainUpgraded: made.DrainUpgraded,
 		Log: cfg.Log, Clients: budget.Within(clientShare, clientCost, maxClients),
@@ -117,6 +123,7 @@ func New(cfg Config) (*Gateway, error) {
 			}
 			g.metrics.done(r)
 			g.log.Request(r)
+			g.evidence.request(r)
 		},
 	}
 	if made.TraceEndpoint != "" {
@@ -233,6 +240,7 @@ func (g *Gateway) newPassing() {
 		Done: func(r *stream.Record) {
 			g.metrics.passed(r)
 			g.log.Stream(r)
+			g.evidence.passed(r)
 			g.underWay.Add(-1)
 		},
 	})
@@ -241,6 +249,7 @@ func (g *Gateway) newPassing() {
 		Done: func(r *datagram.Record) {
 			g.metrics.session(r)
 			g.log.Session(r)
+			g.evidence.session(r)
 		},
 	})
 }
@@ -283,6 +292,7 @@ func (g *Gateway) refuseStream(w http.ResponseWriter, r *http.Request, err error
 func (g *Gateway) refused(r h1.Refusal) {
 	g.metrics.refuse(r)
 	g.log.Refused(r)
+	g.evidence.refused(r)
 }
 
 // closeTracer sends the spans that wait.

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -164,4 +165,77 @@ func (i *ingress) upstream(
 		return up, fmt.Sprintf("Service %s has no TCP port %d", key, b.Number)
 	}
 	return secure(v, newUpstream(s, n), s.Ports[n].Name)
+}
+
+// putIngress replaces what an Ingress was compiled into.
+func (c *Compiler) putIngress(v *cluster.View, key cluster.Key, d *dirty) {
+	ref := cluster.Ref{Kind: cluster.KindIngress, Key: key}
+	d.listeners[ingresses], d.verdicts[ref] = struct{}{}, struct{}{}
+	was := c.ingresses[key]
+	if was != nil {
+		for hostname := range was.routes {
+			c.takePart(place{ingresses, hostname}, ref, d)
+		}
+		for hostname := range was.annotated.borrowers() {
+			c.takePart(place{ingresses, hostname}, ref, d)
+		}
+		if was.rest != nil {
+			c.takePart(place{ingresses, noHost}, ref, d)
+		}
+		for _, routes := range was.all() {
+			c.upstreams.release(routes)
+		}
+		delete(c.ingresses, key)
+	}
+	made := c.compileIngress(v, key, was)
+	if c.putHostCertificates(key, was, made, d); made == nil {
+		return
+	}
+	c.ingresses[key] = made
+	for _, routes := range made.all() {
+		c.upstreams.use(v, routes)
+	}
+	for hostname, routes := range made.routes {
+		c.putPart(place{ingresses, hostname}, part{
+			of: ref, by: hostname, age: made.age, routes: routes, rest: made.rest, annotated: made.annotated,
+		}, d)
+	}
+	c.putBorrowers(ref, made, d)
+	if made.rest != nil {
+		c.putPart(place{ingresses, noHost}, part{of: ref, age: made.age, rest: made.rest}, d)
+	}
+}
+
+// compileIngress compiles an Ingress; nil if there is none or it is not ours. Was is what it was compiled into
+// before.
+func (c *Compiler) compileIngress(v *cluster.View, key cluster.Key, was *ingress) *ingress {
+	f := cluster.Ingresses.Get(v, key)
+	if f == nil || f.Ingress == nil {
+		return nil
+	}
+	made := c.cfg.compileIngress(v, f)
+	if made != nil {
+		c.certifyIngress(v, f, made, was)
+		for _, routes := range made.all() {
+			c.cfg.limitRetries(v, routes)
+		}
+	}
+	return made
+}
+
+// unserved returns what users must know of an Ingress of which a Gateway has a port, or that another Ingress of a host
+// affects.
+func (c *Compiler) unserved(i *ingress) (problems []Problem) {
+	for _, hostname := range slices.Sorted(maps.Keys(i.routes)) {
+		for _, p := range c.hosts[ingresses][hostname].of(i.from.Ref()) {
+			problems = append(problems, p.Problem)
+		}
+	}
+	if by := c.taken[c.cfg.IngressPort]; by != "" {
+		problems = append(problems, Problem{"spec.rules", fmt.Sprintf("%s at port %d", by, c.cfg.IngressPort)})
+	}
+	if by := c.taken[c.cfg.IngressTLSPort]; by != "" && len(i.certificates) > 0 {
+		problems = append(problems, Problem{"spec.tls", fmt.Sprintf("%s at port %d", by, c.cfg.IngressTLSPort)})
+	}
+	return problems
 }

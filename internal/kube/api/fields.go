@@ -41,17 +41,35 @@ func (c *Config) kept() map[string]fields {
 	case ForLoadBalancer:
 		return keptForLoadBalancer()
 	}
+	return c.keptForNames()
+}
+
+// keptForNames returns the fields that servers of DNS need.
+func (c *Config) keptForNames() map[string]fields {
 	// name, namespace, resourceVersion, annotations
 	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
-	endpoint := fields{
-		1: whole,                // addresses
-		2: {1: whole, 2: whole}, // conditions: ready, serving
-		3: whole,                // hostname
-		4: nil,                  // targetRef
+	return map[string]fields{
+		cluster.KindNamespace.String():     {1: meta},
+		cluster.KindService.String():       c.serviceForNames(meta),
+		cluster.KindEndpointSlice.String(): c.sliceForNames(),
+		cluster.KindPod.String(): {
+			1: meta,
+			2: {16: whole, 17: whole},          // spec: hostname, subdomain
+			3: {1: whole, 6: whole, 12: whole}, // status: phase, podIP, podIPs
+		},
+		cluster.KindIngress.String(): {
+			1: meta,
+			2: {3: {1: whole}}, // spec: rules, their host
+			3: {1: whole},      // status: loadBalancer
+		},
+		cluster.KindNode.String(): {
+			1: meta,
+			3: {5: whole}, // status: addresses
+		},
 	}
-	if c.Detail == ForPodNames {
-		endpoint[4] = fields{1: whole, 3: whole} // kind, name
-	}
+}
+
+func (c *Config) serviceForNames(meta fields) fields {
 	service := fields{
 		1: meta,
 		2: { // spec
@@ -69,29 +87,24 @@ func (c *Config) kept() map[string]fields {
 	if c.External {
 		service[2][5], service[3] = whole, fields{1: whole} // loadBalancer
 	}
-	return map[string]fields{
-		cluster.KindNamespace.String(): {1: meta},
-		cluster.KindService.String():   service,
-		cluster.KindEndpointSlice.String(): {
-			1: {1: whole, 3: whole, 6: whole, 11: whole, 12: whole}, // metadata, with labels
-			2: endpoint,
-			3: {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
-			4: whole,                          // addressType
-		},
-		cluster.KindPod.String(): {
-			1: meta,
-			2: {16: whole, 17: whole},          // spec: hostname, subdomain
-			3: {1: whole, 6: whole, 12: whole}, // status: phase, podIP, podIPs
-		},
-		cluster.KindIngress.String(): {
-			1: meta,
-			2: {3: {1: whole}}, // spec: rules, their host
-			3: {1: whole},      // status: loadBalancer
-		},
-		cluster.KindNode.String(): {
-			1: meta,
-			3: {5: whole}, // status: addresses
-		},
+	return service
+}
+
+func (c *Config) sliceForNames() fields {
+	endpoint := fields{
+		1: whole,                // addresses
+		2: {1: whole, 2: whole}, // conditions: ready, serving
+		3: whole,                // hostname
+		4: nil,                  // targetRef
+	}
+	if c.Detail == ForPodNames {
+		endpoint[4] = fields{1: whole, 3: whole} // kind, name
+	}
+	return fields{
+		1: {1: whole, 3: whole, 6: whole, 11: whole, 12: whole}, // metadata, with labels
+		2: endpoint,
+		3: {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+		4: whole,                          // addressType
 	}
 }
 

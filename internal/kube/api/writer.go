@@ -14,6 +14,8 @@ type ClientConfig struct {
 	// Kubeconfig is a file with the API server's address and credentials; empty is
 	// the service account of the Pod that this runs in.
 	Kubeconfig string
+	// Context is one of the kubeconfig; empty is its current one.
+	Context string
 	// QPS limits the requests per second on average, and Burst those at once; more
 	// wait.
 	QPS   float32
@@ -23,7 +25,7 @@ type ClientConfig struct {
 	UserAgent string
 }
 
-// NewClient returns a client for programs that write objects. It fails when the
+// NewClient returns a client for programs that write objects, or read what the model does not have. It fails when the
 // kubeconfig can't be read or is incomplete; it does not connect.
 func NewClient(c ClientConfig) (kubernetes.Interface, error) {
 	cfg, err := c.restConfig()
@@ -53,7 +55,7 @@ func NewRESTClient(c ClientConfig) (rest.Interface, error) {
 }
 
 func (c *ClientConfig) restConfig() (*rest.Config, error) {
-	cfg, err := restConfig(c.Kubeconfig, "")
+	cfg, err := restConfig(c.Kubeconfig, c.Context)
 	if err != nil {
 		return nil, err
 	}

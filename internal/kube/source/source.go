@@ -89,6 +89,9 @@ type Config struct {
 	Also []cluster.Kind
 	// Needs returns the kinds to read; nil means all kinds of the scope.
 	Needs func() []cluster.Kind
+	// Page are kinds that are read besides these for people to look at. With any, all objects have all fields of the
+	// model.
+	Page []cluster.Kind
 	// Between, if not nil, is called between objects when many arrive at once, so that
 	// a server in the same process is not delayed.
 	Between func()
@@ -104,7 +107,7 @@ type Source struct {
 	api   *api.Source            // nil for manifests
 	plane *simulate.ControlPlane // nil if nothing is simulated
 	saver *snapshot.Saver        // nil if there is no snapshot file
-	// manifestProblems are those of the manifests that Run follows; nil before they are read.
+	// manifestProblems are those that stand of the manifests that Run follows; nil before they are read.
 	manifestProblems atomic.Pointer[[]manifest.Problem]
 }
 
@@ -126,6 +129,13 @@ func New(cfg Config) (*Source, error) {
 	s.plane, err = simulate.New(completed)
 	return s, err
 }
+
+// Simulates reports whether a simulated control plane completes the manifests.
+func (s *Source) Simulates() bool { return s.plane != nil }
+
+// Complete adds to a transaction on a simulated cluster what its control plane makes of the changes. It returns the
+// objects that this rejects.
+func (s *Source) Complete(tx *cluster.Tx) []cluster.Refusal { return s.plane.Complete(tx) }
 
 // Open connects to the API or checks for the manifests, and restores the model from the
 // snapshot file if there is one. It returns an error if there is no cluster to read.
@@ -169,7 +179,9 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) followManifests(ctx context.Context) error {
 	path := s.cfg.Settings.Manifests
 	return s.newManifests().Run(ctx, func(r manifest.Report) {
-		s.manifestProblems.Store(&r.Problems)
+		if first := s.manifestProblems.Swap(&r.Problems) == nil; !first {
+			return
+		}
 		s.cfg.Log.Info(
 			"manifests loaded", "path", path, "objects", r.Objects, "passedOver", r.PassedOver, "problems",
 			len(r.Problems),
@@ -220,7 +232,7 @@ func (s *Source) isLive() (live bool) {
 func (s *Source) newManifests() *manifest.Source {
 	cfg := manifest.Config{
 		Path:     s.cfg.Settings.Manifests,
-		Whole:    s.cfg.Scope == Whole,
+		Whole:    s.cfg.Scope == Whole || len(s.cfg.Page) > 0,
 		AllKinds: s.cfg.Scope == Proxy || s.cfg.Scope == Policy || s.cfg.Scope == Gateway,
 		Stdin:    s.cfg.Stdin,
 		Store:    s.cfg.Store,
@@ -296,7 +308,13 @@ func (s *Source) kinds() []cluster.Kind {
 	if s.cfg.Scope == Whole {
 		return append(s.kindsOfScope(), s.cfg.Also...)
 	}
-	return s.cfg.Needs()
+	kinds := s.cfg.Needs()
+	for _, k := range s.cfg.Page {
+		if !slices.Contains(kinds, k) {
+			kinds = append(slices.Clip(kinds), k)
+		}
+	}
+	return kinds
 }
 
 // kindsOfScope returns the kinds of the scope. Only a gateway reads Secrets.
@@ -312,7 +330,7 @@ func (s *Source) kindsOfScope() []cluster.Kind {
 // detail returns how much of each object is kept.
 func (s *Source) detail() api.Detail {
 	switch {
-	case s.cfg.Scope == Whole:
+	case s.cfg.Scope == Whole, len(s.cfg.Page) > 0:
 		return api.All
 	case s.cfg.Scope == Proxy:
 		return api.ForProxy

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,8 @@ func collected(t *testing.T, s *Source) string {
 	return b.String()
 }
 
-// TestInvalidObjects checks that invalid objects are counted, whether they are in use or not.
+// TestInvalidObjects checks that invalid objects are counted, whether they are in use or not, and whenever they become
+// invalid.
 func TestInvalidObjects(t *testing.T) {
 	settings := config.Default()
 	settings.Manifests = t.TempDir()
@@ -72,13 +74,35 @@ func TestInvalidObjects(t *testing.T) {
 		cancel()
 		<-ended
 	}()
+	wantInvalid(t, s, "NetworkPolicy 4, Service 1, unknown 1")
+	later := filepath.Join(settings.Manifests, "later.yaml")
+	if err := os.WriteFile(later, []byte("x: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantInvalid(t, s, "NetworkPolicy 4, Service 1, unknown 2")
+	want := []string{
+		"invalid objects of kind NetworkPolicy: 4 (see the log)", "invalid objects of kind Service: 1 (see the log)",
+		"invalid manifest documents that are no objects: 2 (see the log)",
+	}
+	if got := s.Invalid(); !slices.Equal(got, want) {
+		t.Errorf("Invalid() = %q, want %q", got, want)
+	}
+	if err := os.Remove(later); err != nil {
+		t.Fatal(err)
+	}
+	wantInvalid(t, s, "NetworkPolicy 4, Service 1, unknown 1")
+}
+
+// wantInvalid waits until the metrics count these invalid objects.
+func wantInvalid(t *testing.T, s *Source, want string) {
+	t.Helper()
 	for range 1000 {
-		if invalidObjects(t, s) == "NetworkPolicy 4, Service 1, unknown 1" {
+		if invalidObjects(t, s) == want {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("after 10 s, the invalid objects are %q, want 4 NetworkPolicies, a Service and one of unknown kind", invalidObjects(t, s))
+	t.Fatalf("after 10 s, the invalid objects are %q, want %q", invalidObjects(t, s), want)
 }
 
 // invalidObjects returns the kinds that have invalid objects, and how many.

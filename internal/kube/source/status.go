@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,17 +16,15 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// These are the states of a kind in metrics and dumps: loading (not all objects are
-// read yet), snapshot (the objects are from a snapshot), live (the source follows the
-// API or the manifests), and stale (the connection to the API was lost).
+// These are the states of a kind in metrics, dumps and a KindState.
 const (
-	stateLoading  = "loading"
-	stateSnapshot = "snapshot"
-	stateLive     = "live"
-	stateStale    = "stale"
+	StateLoading  = "loading"  // not all objects are read yet
+	StateSnapshot = "snapshot" // the objects are from a snapshot
+	StateLive     = "live"     // the source follows the API or the manifests
+	StateStale    = "stale"    // the connection to the API was lost
 )
 
-var states = []string{stateLoading, stateSnapshot, stateLive, stateStale}
+var states = []string{StateLoading, StateSnapshot, StateLive, StateStale}
 
 // status returns the status of what is read from the API; nil for manifests.
 func (s *Source) status() []api.Status {
@@ -63,15 +62,43 @@ func (s *Source) Staleness(limit time.Duration) (late, remarks []string) {
 func stateOf(v *cluster.View, k cluster.Kind, statuses []api.Status) string {
 	switch v.Freshness(k) {
 	case cluster.Recalled, cluster.Confirming:
-		return stateSnapshot
+		return StateSnapshot
 	case cluster.Live:
 		if slices.ContainsFunc(statuses, func(st api.Status) bool { return st.Kind == k && st.Staleness > 0 }) {
-			return stateStale
+			return StateStale
 		}
-		return stateLive
+		return StateLive
 	case cluster.Loading:
 	}
-	return stateLoading
+	return StateLoading
+}
+
+// KindState is how current the objects of a kind are.
+type KindState struct {
+	Kind    cluster.Kind
+	Objects int
+	// State is one of those above, and Staleness for how long the API has been lost.
+	State     string
+	Staleness time.Duration
+	// Problem is why the kind is not read; nil where none is known.
+	Problem error
+}
+
+// States returns the state of each kind that is read.
+func (s *Source) States() (all []KindState) {
+	statuses := s.status()
+	s.cfg.Store.View(func(v *cluster.View) {
+		for _, k := range s.kinds() {
+			made := KindState{Kind: k, Objects: v.Len(k), State: stateOf(v, k, statuses)}
+			for _, st := range statuses {
+				if st.Kind == k {
+					made.Staleness, made.Problem = st.Staleness, st.Problem
+				}
+			}
+			all = append(all, made)
+		}
+	})
+	return all
 }
 
 // These are the metrics of the source.
@@ -96,9 +123,9 @@ func (s *Source) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the state of each kind and of the snapshot file.
 func (s *Source) Collect(ch chan<- prometheus.Metric) {
-	statuses, rejected := s.status(), s.rejectedManifests()
+	statuses, broken := s.status(), s.invalidObjects()
 	if s.api == nil {
-		metrics.Gauge(ch, invalid, float64(rejected[unknownKind]), unknownKind)
+		metrics.Gauge(ch, invalid, float64(broken[unknownKind]), unknownKind)
 	}
 	s.cfg.Store.View(func(v *cluster.View) {
 		for _, k := range s.cfg.Needs() {
@@ -107,7 +134,8 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 				metrics.Gauge(ch, sourceState, metrics.Truth(of == state), k.String(), of)
 			}
 			metrics.Gauge(ch, objects, float64(v.Len(k)), k.String())
-			s.collectStatus(ch, k, statuses, rejected[k.String()])
+			s.collectStatus(ch, k, statuses)
+			metrics.Gauge(ch, invalid, float64(broken[k.String()]), k.String())
 		}
 	})
 	if s.saver == nil {
@@ -119,34 +147,50 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	metrics.Counter(ch, snapFailures, s.saver.Failures())
 }
 
-// collectStatus sends the state of a kind, of which so many manifests are rejected.
-func (s *Source) collectStatus(ch chan<- prometheus.Metric, k cluster.Kind, statuses []api.Status, rejected int) {
+// collectStatus sends how a kind is read from the API.
+func (s *Source) collectStatus(ch chan<- prometheus.Metric, k cluster.Kind, statuses []api.Status) {
 	var late time.Duration
-	broken := rejected
 	for _, st := range statuses {
 		if st.Kind != k {
 			continue
 		}
 		late = st.Staleness
-		broken += st.Invalid
 		for i, n := range st.Events {
 			metrics.Counter(ch, events, n, k.String(), api.EventTypes[i])
 		}
 	}
 	metrics.Gauge(ch, staleness, late.Seconds(), k.String())
-	metrics.Gauge(ch, invalid, float64(broken), k.String())
 }
 
 // unknownKind is the label of rejected documents whose kind is not known, such as those that are no YAML.
 const unknownKind = "unknown"
 
-// rejectedManifests returns the number of rejected objects by kind: an object without a name is one for each line.
-func (s *Source) rejectedManifests() map[string]int {
+// Invalid describes the kinds of which objects are invalid, in the order of their names.
+func (s *Source) Invalid() (remarks []string) {
+	broken := s.invalidObjects()
+	for _, kind := range slices.Sorted(maps.Keys(broken)) {
+		switch n := broken[kind]; {
+		case n == 0:
+		case kind == unknownKind:
+			remarks = append(remarks, fmt.Sprintf("invalid manifest documents that are no objects: %d (see the log)", n))
+		default:
+			remarks = append(remarks, fmt.Sprintf("invalid objects of kind %s: %d (see the log)", kind, n))
+		}
+	}
+	return remarks
+}
+
+// invalidObjects returns the number of objects by kind whose last version is invalid. In manifests, an object without a
+// name is one for each line.
+func (s *Source) invalidObjects() map[string]int {
+	numbers := make(map[string]int)
+	for _, st := range s.status() {
+		numbers[st.Kind.String()] += st.Invalid
+	}
 	problems := s.manifestProblems.Load()
 	if problems == nil {
-		return nil
+		return numbers
 	}
-	numbers := make(map[string]int)
 	type place struct {
 		object, file string
 		line         int

@@ -4,11 +4,11 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"portolan.dev/portolan/internal/ops/access"
+	"portolan.dev/portolan/internal/ops/web"
 	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/httpserver"
 )
@@ -48,6 +50,14 @@ type Config struct {
 	// DebugPages are additional pages, by path, for the clients that dumps are for. They may
 	// take as long as they need.
 	DebugPages map[string]http.Handler
+	// Site is the page for operators; nil has none.
+	Site *web.Site
+	// Views are what the page reads, by path, and Guard decides who may; nil lets in clients on loopback
+	// only.
+	Views map[string]http.Handler
+	Guard *access.Guard
+	// TLS, if not nil, also serves connections that begin with TLS.
+	TLS *tls.Config
 	// Debug serves the dumps and debug pages, and PProf profiles, to all clients instead of to those on
 	// loopback only.
 	Debug, PProf bool
@@ -85,7 +95,7 @@ func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
 	s := &HTTPServer{dumping: make(chan struct{}, 1)}
 	server, err := httpserver.Listen(ctx, httpserver.Config{
 		Name: "admin", Listen: cfg.Listen, Socket: cfg.Socket, Program: cfg.Program, Connections: cfg.Connections,
-		Handler: s.routes(&cfg), Timeout: timeout, Log: cfg.Log,
+		Handler: s.routes(&cfg), TLS: cfg.TLS, Timeout: timeout, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -143,8 +153,8 @@ func (s *HTTPServer) routes(cfg *Config) http.Handler {
 			onLoopback(origins.Handler(act(action.Do)), "this is done for clients on loopback only"),
 		)
 	}
-	paths = append(paths, "/debug/pprof/")
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, strings.Join(paths, "\n")) })
+	paths = append(append(paths, addViews(mux, cfg)...), "/debug/pprof/")
+	mux.HandleFunc("GET /{$}", root(cfg.Site, paths))
 	profile := func(h http.HandlerFunc) http.Handler { return restrict(cfg.PProf, "admin.pprof", h) }
 	mux.Handle("GET /debug/pprof/", profile(pprof.Index))
 	mux.Handle("GET /debug/pprof/cmdline", profile(pprof.Cmdline))
@@ -193,26 +203,13 @@ func act(do func(url.Values) (string, error)) http.Handler {
 	})
 }
 
-// onLoopback serves h to clients on loopback only, and a refusal to others. Web pages whose
-// own name leads to loopback (DNS rebinding) are among the others: a client names the host
-// by an address, or localhost.
+// onLoopback serves h to clients on loopback only, and a refusal to others.
 func onLoopback(h http.Handler, refusal string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !client.Addr().Unmap().IsLoopback() || !isPlainHost(r.Host) {
+		if !access.OnLoopback(r) {
 			http.Error(w, refusal, http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// isPlainHost reports whether the host of a request is an address or localhost. It is empty
-// on a Unix socket.
-func isPlainHost(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || host == "localhost" || host == ""
 }

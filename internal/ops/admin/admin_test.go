@@ -69,6 +69,7 @@ func TestRoutes(t *testing.T) {
 	profiles, dumps := func(c *Config) { c.PProf = true }, func(c *Config) { c.Debug = true }
 	probes := func(c *Config) { c.ProbesOnly = true }
 	probesWait := func(c *Config) { probes(c); waits(c) }
+	views := func(c *Config) { c.Views = map[string]http.Handler{"/api/v1/overview": c.Metrics} }
 	for claim, test := range map[string]struct {
 		change       func(*Config)
 		client       string
@@ -76,6 +77,9 @@ func TestRoutes(t *testing.T) {
 		status       int
 		words        string
 	}{
+		"a view":                         {views, near, "GET", "/api/v1/overview", 200, "metrics"},
+		"a view that is not there":       {views, near, "GET", "/api/v1/top", 404, `{"absent":true,"error":"this process has no \"/api/v1/top\"; GET / lists the paths that it has"}`},
+		"a view that is not there, far":  {views, far, "GET", "/api/v1/top", 403, ""},
 		"alive":                          {nil, far, "GET", "/healthz", 200, "ok\n"},
 		"alive while it is not ready":    {waits, far, "GET", "/healthz", 200, "ok\n"},
 		"ready":                          {nil, far, "GET", "/readyz", 200, "ok\n"},

@@ -32,6 +32,7 @@ type Inspector struct {
 	loaded   source.Loaded
 	observed bool // the store is filled from an API
 	zones    []*localzone.ZoneError
+	kept     kept // of Path
 }
 
 // New returns an Inspector of the model in store. dns answers its Pods' queries. New
@@ -44,7 +45,9 @@ func New(settings config.Config, store *cluster.Store, dns *respond.Responder) (
 // Loaded sets how the store was filled. An Inspector takes a model for that of manifests,
 // to which a control plane would add objects, until it is called.
 func (i *Inspector) Loaded(l source.Loaded) {
-	i.loaded, i.observed = l, len(l.From) == 0
+	i.kept.Lock()
+	defer i.kept.Unlock()
+	i.loaded, i.observed, i.kept.walker = l, len(l.From) == 0, nil
 }
 
 // Zones sets why local zones are not loaded.
@@ -75,6 +78,11 @@ type NodeSettings struct {
 	// ClusterDNS are the addresses of the kubelet's setting clusterDNS. If empty, the
 	// addresses of the DNS Service are used.
 	ClusterDNS []netip.Addr
+}
+
+// equal reports whether the settings are the same.
+func (n *NodeSettings) equal(o *NodeSettings) bool {
+	return n.ResolvConf == o.ResolvConf && slices.Equal(n.ClusterDNS, o.ClusterDNS)
 }
 
 // usualClusterDNS is the default address of the DNS Service: kubeadm uses the tenth

@@ -85,32 +85,55 @@ func located(v *cluster.View, s *connection.Settings, c *connection.Client) erro
 	case len(nodes) == 1:
 		c.Node = nodes[0].Name
 	case len(nodes) > 1 && c.Place != connection.InPod:
-		return errors.New("there are several nodes; name the one that handles the connection: --node NAME")
+		return errSeveralNodes
 	}
-	n := v.Node(c.Node)
-	switch {
-	case c.Place != connection.OnNode:
-	case n == nil && len(nodes) > 0: // manifests may have none
-		return noNode(c.Node, nodes)
-	case n != nil && len(n.InternalIPs) > 0:
+	if c.Place != connection.OnNode || c.Node == "" {
+		return nil
+	}
+	if n := v.Node(c.Node); n != nil && len(n.InternalIPs) > 0 {
 		c.Addr = n.InternalIPs[0]
 	}
-	return nil
+	return checkNode(v, c.Node)
 }
 
-// CheckNode returns an error if the cluster has Nodes, and none of the name.
+// errSeveralNodes is the error of a client that is on no node that is known.
+var errSeveralNodes = errors.New(
+	"there are several nodes; name the one that handles the connection: --node NAME")
+
+// CheckNode returns an error if the cluster has no Node of the name. If no Node is known, as manifests may have none,
+// the nodes of Pods and of endpoints count.
 func (i *Inspector) CheckNode(name string) (err error) {
-	i.store.View(func(v *cluster.View) {
-		if nodes := slices.Collect(v.Nodes()); v.Node(name) == nil && len(nodes) > 0 {
-			err = noNode(name, nodes)
-		}
-	})
+	i.store.View(func(v *cluster.View) { err = checkNode(v, name) })
 	return err
 }
 
-func noNode(name string, nodes []*cluster.Node) error {
-	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return fmt.Errorf("there is no Node %q; name one that exists, such as %s: --node NAME", name, nodes[0].Name)
+func checkNode(v *cluster.View, name string) error {
+	if v.Node(name) != nil {
+		return nil
+	}
+	nodes := slices.SortedFunc(v.Nodes(), func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	switch {
+	case len(nodes) > 0:
+		return fmt.Errorf("there is no Node %q; name one that exists, such as %s: --node NAME", name, nodes[0].Name)
+	case isOccupied(v, name):
+		return nil
+	}
+	return fmt.Errorf("no Node is known, and no Pod or endpoint is on a node %q", name)
+}
+
+// isOccupied reports whether a Pod or an endpoint is on a node.
+func isOccupied(v *cluster.View, node string) bool {
+	for p := range v.Pods() {
+		if p.Node == node {
+			return true
+		}
+	}
+	for s := range v.EndpointSlices() {
+		if s.Spec != nil && slices.ContainsFunc(s.Spec.Places, func(p cluster.Place) bool { return p.Node == node }) {
+			return true
+		}
+	}
+	return false
 }
 
 // PodRanges returns the ranges of Pods, by the Nodes and by the settings, merged where they meet; none

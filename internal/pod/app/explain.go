@@ -25,13 +25,11 @@ type Question struct {
 	Subject dnsconfig.Subject
 	Libc    dnsconfig.Libc
 	Node    NodeSettings
-	// Live sends the queries to the nameservers of the Pod's resolv.conf or, if Server
-	// is valid, to Server instead. Otherwise the model answers for the cluster DNS, and
-	// other servers are not queried.
-	Live   bool
-	Server netip.AddrPort
-	// TCP sends all live queries over TCP, whatever the resolver does.
-	TCP bool
+	// Routed is that of explain.Request.
+	Routed bool
+	// Live sends the queries to the nameservers of the Pod's resolv.conf. If it is nil, the model
+	// answers for the cluster DNS, and other servers are not queried.
+	Live *Sending
 }
 
 // Explain explains how a name resolves in a Pod, or why it does not.
@@ -44,14 +42,14 @@ func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explana
 func (i *Inspector) explain(ctx context.Context, l *lint.Linter, q Question) *explain.Explanation {
 	node := i.node(l.View, &q.Subject, q.Node)
 	ask, model := i.askModel(node.ClusterDNS, q.Subject.Pod), explain.QueryFunc(nil)
-	if q.Live {
-		ask, model = askLive(ctx, q, i.isClusterDNS(node.ClusterDNS)), ask
+	if q.Live != nil {
+		ask, model = askLive(ctx, q.Live, i.isClusterDNS(node.ClusterDNS)), ask
 	}
 	return explain.Explain(explain.Request{
 		Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
 		Linter: l, Query: ask, Model: model, ServerSearch: i.searched(), Unread: i.unread,
-		ZoneProblem: i.zoneProblem,
-		NoPodNames:  i.settings.DNS.Pods == string(kubezone.PodsDisabled),
+		ZoneProblem: i.zoneProblem, Routed: q.Routed,
+		NoPodNames: i.settings.DNS.Pods == string(kubezone.PodsDisabled),
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
@@ -96,17 +97,44 @@ func inManifests(l source.Loaded, told []Found) (all []Found) {
 		}) {
 			continue
 		}
-		f := Found{
-			Rule: lint.ManifestWarning, Severity: lint.Warning, Object: p.Object, Field: p.Field, File: p.File,
-			Line: p.Line,
-		}
-		if p.Rejected {
-			f.Rule, f.Severity = lint.ManifestRejected, lint.Error
-		}
-		f.Message = strings.ReplaceAll(p.Err.Error(), "\n", " ")
-		all = append(all, f)
+		all = append(all, foundIn(p))
 	}
 	return all
+}
+
+// foundIn returns a problem of a document as a finding.
+func foundIn(p manifest.Problem) Found {
+	f := Found{
+		Rule: lint.ManifestWarning, Severity: lint.Warning, Object: p.Object, Field: p.Field, File: p.File, Line: p.Line,
+		Message: strings.ReplaceAll(p.Err.Error(), "\n", " "),
+	}
+	if p.Rejected {
+		f.Rule, f.Severity = lint.ManifestRejected, lint.Error
+	}
+	return f
+}
+
+// Misread returns the documents of the manifests that are not read as they are written, as findings.
+func (i *Inspector) Misread() []Found { return Misread(i.loaded.Problems) }
+
+// Misread returns the problems of documents that are not read as they are written, as findings.
+func Misread(problems []manifest.Problem) (all []Found) {
+	for _, p := range problems {
+		if isMisread(p) {
+			f := foundIn(p)
+			f.Severity = lint.Error
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// isMisread reports whether a document is left out, or a policy lacks what its document says: with a misspelled
+// selector it is one for all Pods.
+func isMisread(p manifest.Problem) bool {
+	isPolicy := p.Kind == cluster.KindNetworkPolicy.String() || p.Kind == cluster.KindClusterNetworkPolicy.String()
+	of, _, _ := strings.Cut(p.Field, ".")
+	return p.Rejected || isPolicy && of != "" && of != "metadata" && of != "status"
 }
 
 // served returns the domains besides the cluster's that the server answers for or has a

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"time"
+
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/pod/request"
@@ -21,12 +23,16 @@ func (i *Inspector) Routes() (all []request.Route) {
 
 // Gateways lists the Gateways, and what the gateway makes of them.
 func (i *Inspector) Gateways() (all []request.Gateway) {
-	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway(), i.loaded.Partial...).Gateways() })
+	i.store.View(func(v *cluster.View) {
+		all = request.NewWorld(v, i.gateway(), i.loaded.Partial...).Gateways(time.Now())
+	})
 	return all
 }
 
 // Ingresses lists the Ingresses, and what the gateway makes of them.
 func (i *Inspector) Ingresses() (all []request.Ingress) {
-	i.store.View(func(v *cluster.View) { all = request.NewWorld(v, i.gateway(), i.loaded.Partial...).Ingresses() })
+	i.store.View(func(v *cluster.View) {
+		all = request.NewWorld(v, i.gateway(), i.loaded.Partial...).Ingresses(time.Now())
+	})
 	return all
 }

@@ -280,6 +280,29 @@ func patched(target any, patch any) any {
 // buildSituation reads the cluster of a situation.
 func buildSituation(t *testing.T, base []map[string]any, s *situation) *world {
 	t.Helper()
+	file := filepath.Join(t.TempDir(), "cluster.yaml")
+	if err := os.WriteFile(file, situationText(t, base, s), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return inspected(t, file)
+}
+
+// inspected reads the cluster of a file of a situation.
+func inspected(t *testing.T, file string) *world {
+	t.Helper()
+	c := config.Default()
+	c.Gateway.Publish.Service = "infra/portolan-gateway"
+	c.Manifests = file
+	w := newWorld(t, c)
+	for _, p := range w.loaded.Problems {
+		t.Error(p)
+	}
+	return w
+}
+
+// situationText returns the objects of a situation.
+func situationText(t *testing.T, base []map[string]any, s *situation) []byte {
+	t.Helper()
 	objects, left := make([]map[string]any, 0, len(base)), maps.Clone(s.Change)
 	for _, o := range slices.Concat(base, secrets(t, s)) {
 		patch, ok := left[nameOf(o)]
@@ -300,17 +323,7 @@ func buildSituation(t *testing.T, base []map[string]any, s *situation) *world {
 			t.Fatal(err)
 		}
 	}
-	c := config.Default()
-	c.Gateway.Publish.Service = "infra/portolan-gateway"
-	c.Manifests = filepath.Join(t.TempDir(), "cluster.yaml")
-	if err := os.WriteFile(c.Manifests, text.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t, c)
-	for _, p := range w.loaded.Problems {
-		t.Error(p)
-	}
-	return w
+	return text.Bytes()
 }
 
 // secrets returns the Secrets of a situation.
@@ -345,7 +358,21 @@ func secrets(t *testing.T, s *situation) (all []map[string]any) {
 // explainedIn explains a question as the command does.
 func explainedIn(t *testing.T, w *world, q *question) *path.Explanation {
 	t.Helper()
-	way := Way{Client: clientOf(t, w, q), DNS: Question{Libc: dnsconfig.Glibc, Subject: dnsconfig.Subject{}}}
+	way, name := wayOf(t, w, q)
+	if name {
+		return path.OfName(w.Explain(t.Context(), way.DNS))
+	}
+	e, err := w.Path(t.Context(), way)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// wayOf returns the way of a question, and whether it is a name that is only looked up.
+func wayOf(t *testing.T, w *world, q *question) (way Way, name bool) {
+	t.Helper()
+	way = Way{Client: clientOf(t, w, q), DNS: Question{Libc: dnsconfig.Glibc, Subject: dnsconfig.Subject{}}}
 	way.DNS.Subject, way.Namespace = way.Client.Subject, way.Client.Subject.Namespace
 	if q.Libc == "musl" {
 		way.DNS.Libc = dnsconfig.Musl
@@ -369,7 +396,7 @@ func explainedIn(t *testing.T, w *world, q *question) *path.Explanation {
 				t.Fatal(err)
 			}
 		}
-		return path.OfName(w.Explain(t.Context(), way.DNS))
+		return way, true
 	default:
 		way.Target = connection.Target{Host: host, Port: port, Protocol: frontend.TCP}
 		if strings.HasSuffix(q.To, "/udp") {
@@ -377,11 +404,7 @@ func explainedIn(t *testing.T, w *world, q *question) *path.Explanation {
 		}
 	}
 	way.DNS.Name = way.Target.Host
-	e, err := w.Path(t.Context(), way)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return way, false
 }
 
 // clientOf returns the client of a question.
@@ -412,13 +435,15 @@ const situationsIntro = `# Broken situations
 
 What [` + "`portolan explain`" + `](explain.md#all-layers-of-a-way) says first of each situation that the tests break a cluster into, by the layer of the first fault. A row with two faults has both sentences: the first one is the cause, and the second one is what would be next if it were mended. ` + "`not known`" + ` stands before a sentence that says what else has to be looked at.
 
+The last column is what the client saw of that layer when the situation was built with packets: the real programs of Portolan, Pods as network namespaces, and ` + "`portolan explain --live`" + `, which agreed on every layer that it could compare, after all was well without the faults (` + "`make evidence-situations`" + `).
+
 The cluster is [base.yaml](../internal/pod/app/testdata/situations/base.yaml), and the situations with the cures are in the tables beside it. A test explains each of them and generates this page (` + "`go test ./internal/pod/app -run Situations -update`" + `).
 `
 
 // TestSituationsPage verifies that docs/situations.md has the situations.
 func TestSituationsPage(t *testing.T) {
 	t.Parallel()
-	want := situationsText(situations(t))
+	want := situationsText(situations(t), seenLive(t))
 	if *update {
 		if err := os.WriteFile(situationsPage, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -434,15 +459,31 @@ func TestSituationsPage(t *testing.T) {
 	}
 }
 
+// liveResults has what was seen of the first layer of each situation when all were built with packets last.
+const liveResults = situationsDir + "/live/seen.yaml"
+
+// seenLive reads what was seen of each situation.
+func seenLive(t *testing.T) (seen map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(liveResults)
+	if err == nil {
+		err = yaml.Unmarshal(text, &seen)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
 // situationsText returns docs/situations.md.
-func situationsText(all []situation) string {
+func situationsText(all []situation, seen map[string]string) string {
 	var b strings.Builder
 	b.WriteString(situationsIntro)
 	for _, l := range path.Layers() {
-		fmt.Fprintf(&b, "\n## %s\n\n| situation | from | asks for | what is said |\n|---|---|---|---|\n", l)
+		fmt.Fprintf(&b, "\n## %s\n\n| situation | from | asks for | what is said | with packets |\n|---|---|---|---|---|\n", l)
 		for i := range all {
 			if s := &all[i]; s.First.Layer == l {
-				fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", s.Name, s.From, s.asks(), s.says())
+				fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s |\n", s.Name, s.From, s.asks(), s.says(), escaped.Replace(seen[s.Name]))
 			}
 		}
 	}
@@ -463,9 +504,11 @@ func (q *question) asks() string {
 	return strings.Join(words, " ")
 }
 
+// escaped escapes what Markdown would read.
+var escaped = strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;", "_", `\_`)
+
 // says returns the sentences about the faults.
 func (s *situation) says() string {
-	escaped := strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;", "_", `\_`)
 	text := ""
 	if s.First.State == path.NotKnown {
 		text = "not known: "

@@ -43,6 +43,8 @@ func (c *Client) String() string {
 	switch {
 	case c.Place == InPod:
 		return c.Subject.String()
+	case c.Place == OnNode && c.Node == "": // no Node is known
+		return "a node"
 	case c.Place == OnNode:
 		return "node " + c.Node
 	case c.Place == AtPodAddress:
@@ -73,22 +75,47 @@ type World struct {
 	View     *cluster.View
 	Linter   *lint.Linter
 	Settings *Settings
-	proxies  map[string]*proxy
+	proxies  map[handled]*proxy
+	claims   *claims // nil before it is used
 	// policies are those of the cluster; nil before they are used.
 	policies *semantics.Set
 }
 
 // NewWorld returns the World of a model.
 func NewWorld(v *cluster.View, l *lint.Linter, s *Settings) *World {
-	return &World{View: v, Linter: l, Settings: s, proxies: make(map[string]*proxy)}
+	return &World{View: v, Linter: l, Settings: s, proxies: make(map[handled]*proxy)}
 }
 
-// proxy returns the service proxy of a node.
-func (w *World) proxy(node string) *proxy {
-	if w.proxies[node] == nil {
-		w.proxies[node] = newProxy(w.View, w.Settings, node)
+// mostProxies is how many proxies a World keeps at most, to be used again.
+const mostProxies = 1000
+
+// handled is what a node's service proxy handles: an address; not valid for all addresses.
+type handled struct {
+	node string
+	at   netip.Addr
+}
+
+// proxy returns the service proxy of a node. Only the Services that may have an address are compiled for it, unless the
+// proxy may have no room for all Services of the cluster: then it depends on all which are served.
+func (w *World) proxy(node string, at netip.Addr) *proxy {
+	if w.claims == nil {
+		w.claims = newClaims(w.View)
 	}
-	return w.proxies[node]
+	if !w.claims.fit {
+		at = netip.Addr{}
+	}
+	of := handled{node, at}
+	if len(w.proxies) > mostProxies {
+		clear(w.proxies)
+	}
+	switch {
+	case w.proxies[of] != nil:
+	case w.claims.fit:
+		w.proxies[of] = newProxyAt(w.View, w.Settings, node, w.claims.of(at))
+	default:
+		w.proxies[of] = newProxy(w.View, w.Settings, node)
+	}
+	return w.proxies[of]
 }
 
 // Request is the input of Explain.
@@ -177,6 +204,13 @@ type Use struct {
 // Connects reports whether the client is connected.
 func (e *Explanation) Connects() bool { return e.Outcome == Connected }
 
+// Leaves reports whether all addresses are outside the cluster and no policy denies the connection: what answers there
+// is not known.
+func (e *Explanation) Leaves() bool {
+	return e.Outcome == NotKnown && len(e.Attempts) > 0 && (e.Verdict == "" || e.Verdict == Allowed) &&
+		!slices.ContainsFunc(e.Diagnoses, func(d explain.Diagnosis) bool { return d.Rule != "no-service" })
+}
+
 // Sound reports whether the client is connected and nothing is wrong with the addresses: no two
 // Services have one, and the kernel does not differ from the model.
 func (e *Explanation) Sound() bool { return e.Connects() && !e.flawed }
@@ -249,6 +283,7 @@ func (x *explainer) addresses() (addrs []netip.Addr) {
 	if x.DNS == nil {
 		return x.byModel()
 	}
+	addrs = append(addrs, x.DNS.Own...)
 	for _, r := range x.DNS.Records {
 		if addr, err := netip.ParseAddr(r.Data); err == nil && (r.Type == "A" || r.Type == "AAAA") {
 			addrs = append(addrs, addr)
@@ -269,13 +304,14 @@ func (x *explainer) addresses() (addrs []netip.Addr) {
 // byModel returns the addresses of a Service for clients that are no Pods, whose resolvers do
 // not ask the cluster DNS.
 func (x *explainer) byModel() []netip.Addr {
-	key, ok := explain.ServiceOf(x.Target.Host, x.Linter.Domains)
-	if !ok {
-		key = serviceKey(x.Target.Host, x.Namespace)
-	}
-	if x.named = x.View.Service(key); x.named == nil {
+	key, ok := x.serviceNamed(x.Target.Host, x.Namespace)
+	if x.named = x.View.Service(key); !ok || x.named == nil {
 		x.e.Outcome = NotKnown
-		x.add("no-service", "name a Service as SERVICE.NAMESPACE, or give an address", "Service %s does not exist", key)
+		what := "Service " + key.String() + " does not exist"
+		if !ok {
+			what = x.Target.Host + " is no name of a Service"
+		}
+		x.add("no-service", "name a Service as SERVICE.NAMESPACE, or give an address", "%s", what)
 		return nil
 	}
 	if x.Client.Place != Outside {
@@ -347,9 +383,9 @@ func (x *explainer) handler(at netip.Addr) string {
 
 // attempt evaluates a connection to an address.
 func (x *explainer) attempt(at frontend.Address) {
-	p := x.proxy(x.handler(at.Addr))
+	p := x.proxy(x.handler(at.Addr), at.Addr)
 	a := Attempt{Address: at.String(), Addr: at.Addr, Node: p.node.Name, Endpoints: []Use{}}
-	verdict := p.kernel.Forward(frontend.Connection{Source: x.Client.Addr, To: at})
+	verdict := p.kernel.Forward(frontend.Connection{Source: x.addrTowards(at.Addr), To: at})
 	service, port, kind := p.owner(at)
 	if service != nil {
 		a.Service, a.Port = service.String(), service.Ports[port].Name

@@ -52,7 +52,7 @@ func (t *try) diagnose() (outcome string) {
 		t.outsideRanges()
 		return TimedOut
 	case frontend.Unallocated:
-		if t.unserved() {
+		if t.unserved() != "" {
 			return TimedOut
 		}
 		t.add("unallocated", "use the name of a Service, or the address that kubectl get services prints",
@@ -64,8 +64,8 @@ func (t *try) diagnose() (outcome string) {
 
 // direct returns what a client sees of an address that no service proxy handles.
 func (t *try) direct() (outcome string) {
-	if t.unserved() {
-		return NotKnown
+	if outcome := t.unserved(); outcome != "" {
+		return outcome
 	}
 	if t.isResolver() {
 		return t.toResolver()
@@ -100,7 +100,7 @@ func (t *try) direct() (outcome string) {
 
 // atNode adds what is at a node's own address.
 func (t *try) atNode(n *cluster.Node) {
-	for _, s := range t.proxy.services() {
+	for _, s := range t.proxy.services {
 		for i, number := range nodePorts(s) {
 			switch {
 			case number == 0:
@@ -131,7 +131,8 @@ func (t *try) endpoint(s *cluster.EndpointSlice, e *cluster.Endpoint) (outcome s
 	has := func(p cluster.Port) bool {
 		return p.Number == t.at.Port && plan.ProtocolOf(p.Protocol) == t.at.Protocol
 	}
-	if t.named != nil && len(s.Ports) > 0 && !slices.ContainsFunc(s.Ports, has) {
+	pod := t.View.Pod(cluster.Key{Namespace: s.Namespace, Name: e.Pod})
+	if t.named != nil && len(s.Ports) > 0 && !slices.ContainsFunc(s.Ports, has) && !t.declares(pod) {
 		p := s.Ports[0]
 		t.add(
 			"headless-port",
@@ -141,12 +142,36 @@ func (t *try) endpoint(s *cluster.EndpointSlice, e *cluster.Endpoint) (outcome s
 			t.at.Port,
 			p.Number,
 		)
-		return Refused
+		return t.atNoProgram(pod)
 	}
-	if p := t.View.Pod(cluster.Key{Namespace: s.Namespace, Name: e.Pod}); p != nil {
-		return t.toPod(p)
+	if pod != nil {
+		return t.toPod(pod)
 	}
 	return Connected
+}
+
+// declares reports whether a container of a Pod has the port.
+func (t *try) declares(p *cluster.Pod) bool {
+	return p != nil && p.Spec != nil && slices.ContainsFunc(p.Spec.Ports, func(port cluster.Port) bool {
+		return port.Number == t.at.Port && plan.ProtocolOf(port.Protocol) == t.at.Protocol
+	})
+}
+
+// atNoProgram returns what a client sees at a port at which no program of a Pod listens: it is refused, unless policies
+// drop the packets before. Those are not judged: the client should ask for another port. The Pod may be nil.
+func (t *try) atNoProgram(p *cluster.Pod) (outcome string) {
+	found := len(t.e.Diagnoses)
+	var u Use
+	if p != nil {
+		u.Pod, u.Node = p.String(), p.Node
+	}
+	outcome = t.judgeOnly(u)
+	t.e.Diagnoses = t.e.Diagnoses[:found]
+	t.attempt.Endpoints, t.verdict.Endpoints = []Use{}, nil
+	if outcome == Connected {
+		return Refused
+	}
+	return outcome
 }
 
 // toPod returns what a client sees that connects to a Pod itself.
@@ -154,6 +179,10 @@ func (t *try) toPod(p *cluster.Pod) (outcome string) {
 	if p.Finished {
 		t.add("pod-finished", "connect to a Pod that runs", "Pod %s has finished", p.Key)
 		return TimedOut
+	}
+	if own := t.Client.Subject.Pod; t.Client.Place == InPod && own != nil && own.Key == p.Key {
+		t.only(Use{Pod: p.String(), Node: p.Node})
+		return Connected // the packets do not leave the Pod
 	}
 	return t.judgeOnly(Use{Pod: p.String(), Node: p.Node})
 }
@@ -169,8 +198,13 @@ func (t *try) untranslated() (outcome string) {
 
 // judgeOnly returns whether policies let the client connect to the address itself, which is the only endpoint.
 func (t *try) judgeOnly(u Use) (outcome string) {
+	t.only(u)
+	return t.policies()
+}
+
+// only has the address itself be the only endpoint.
+func (t *try) only(u Use) {
 	to := netip.AddrPortFrom(t.at.Addr, t.at.Port)
 	u.Address, u.Used, u.Weight = to.String(), true, plan.DefaultWeight
 	t.attempt.Endpoints, t.verdict.Endpoints = []Use{u}, []netip.AddrPort{to}
-	return t.policies()
 }

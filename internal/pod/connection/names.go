@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/proxy/frontend"
@@ -35,7 +36,7 @@ func NewServed(v *cluster.View, s *Settings, node string) *Served {
 		ports: make(map[cluster.Key][]servedPort),
 	}
 	p := newProxy(v, s, node)
-	for _, service := range p.services() {
+	for _, service := range p.services {
 		of := p.compiler.Service(service.Key)
 		served.ports[service.Key] = nil
 		for _, f := range of.Frontends {
@@ -59,7 +60,7 @@ func NewServed(v *cluster.View, s *Settings, node string) *Served {
 
 // Addresses returns the addresses of a target: the one that it is, or those of the port of a
 // Service; without a port, of all ports, and those that a cluster IP does not have. Its host is
-// SERVICE, which is in the given namespace, or SERVICE.NAMESPACE.
+// SERVICE, which is in the given namespace, or SERVICE.NAMESPACE, or the latter with svc and a domain.
 func (s *Served) Addresses(t Target, namespace string) (all []frontend.Address, err error) {
 	number, bad := strconv.ParseUint(t.Port, 10, 16)
 	if addr, err := netip.ParseAddr(t.Host); err == nil {
@@ -71,14 +72,15 @@ func (s *Served) Addresses(t Target, namespace string) (all []frontend.Address, 
 		}
 		return []frontend.Address{{Addr: addr.Unmap(), Protocol: t.Protocol, Port: uint16(number)}}, nil
 	}
+	const cure = "name one as SERVICE.NAMESPACE or NAMESPACE/SERVICE, or give an address"
 	key := serviceKey(t.Host, namespace)
 	ports, known := s.ports[key]
+	short, _, _ := strings.Cut(t.Host+".", ".svc.")
 	switch {
+	case strings.Count(strings.TrimRight(short, "."), ".") > 1:
+		return nil, fmt.Errorf("%s is no name of a Service; %s", t.Host, cure)
 	case !known:
-		return nil, fmt.Errorf(
-			"there is no Service %s; name one as SERVICE.NAMESPACE or NAMESPACE/SERVICE, or give an address",
-			key,
-		)
+		return nil, fmt.Errorf("there is no Service %s; %s", key, cure)
 	case len(ports) == 0:
 		return nil, fmt.Errorf("the service proxy serves no address of Service %s; give the address of an endpoint", key)
 	}

@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -115,6 +116,29 @@ func (w *World) set() *semantics.Set {
 	return w.policies
 }
 
+// addrTowards returns the address from which the client sends to another one: Pods and nodes may have addresses of both
+// families. It is not valid if it is not known.
+func (x *explainer) addrTowards(at netip.Addr) netip.Addr {
+	c := &x.Client
+	var own []netip.Addr
+	switch {
+	case c.Place == InPod && c.Subject.Pod != nil:
+		own = c.Subject.Pod.IPs
+	case c.Place == OnNode:
+		if n := x.View.Node(c.Node); n != nil {
+			own = n.InternalIPs
+		}
+	}
+	if len(own) == 0 || !at.IsValid() {
+		return c.Addr
+	}
+	i := slices.IndexFunc(own, func(a netip.Addr) bool { return cluster.FamilyOf(a) == cluster.FamilyOf(at) })
+	if i < 0 {
+		return netip.Addr{}
+	}
+	return own[i]
+}
+
 // client returns the client as policies see it at an address of a family: the family of none is any.
 // It returns nil if it is not known.
 func (x *explainer) client(at netip.Addr) *semantics.End {
@@ -128,8 +152,8 @@ func (x *explainer) client(at netip.Addr) *semantics.End {
 		return e
 	case c.Place == OnNode:
 		e := &semantics.End{Node: c.Node}
-		if c.Addr.IsValid() {
-			e.Addrs = []netip.Addr{c.Addr}
+		if addr := x.addrTowards(at); addr.IsValid() {
+			e.Addrs = []netip.Addr{addr}
 		}
 		return e
 	case c.Addr.IsValid():
@@ -179,7 +203,7 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 		if len(by) > 1 {
 			r.Why = "no rule of NetworkPolicies " + strings.Join(by, ", ") + " allows it"
 		}
-		r.near(f, v.Nearest, d)
+		r.near(f, v, d)
 	}
 	return r
 }
@@ -229,14 +253,15 @@ func auditText(d *semantics.Denial, direction ruleset.Direction) string {
 }
 
 // near adds the nearest rule and the cure of a connection that no rule of NetworkPolicies allows.
-func (r *Ruling) near(f *flow, n semantics.NearestRule, d ruleset.Direction) {
+func (r *Ruling) near(f *flow, v *semantics.Verdict, d ruleset.Direction) {
+	n, extended := v.Nearest, toExtend(v.Isolating())
 	peer, peers := f.to, "to"
 	if d == ruleset.Ingress {
 		peer, peers = f.source, "from"
 	}
 	port := portText(f.port)
 	if n.Policy == nil || n.Mismatch == semantics.Both {
-		r.Cure = fmt.Sprintf("add an %s rule for port %s to %s, with %s: %s", d, port, r.Policy, peers, selecting(peer))
+		r.Cure = fmt.Sprintf("add an %s rule for port %s to %s, with %s: %s", d, port, extended, peers, selecting(peer))
 		return
 	}
 	r.Nearest = &Nearest{Policy: "NetworkPolicy " + n.Policy.String(), Rule: cluster.RulePath(d.String(), n.Rule)}
@@ -249,10 +274,36 @@ func (r *Ruling) near(f *flow, n semantics.NearestRule, d ruleset.Direction) {
 	case semantics.VirtualIPs:
 		r.Nearest.Mismatch = "its ipBlock has the address of the Service, which is translated before policies apply"
 		r.Cure = fmt.Sprintf("add the Pods of the Service to %s: %s", peers, selecting(peer))
+	case semantics.Excepted:
+		r.Nearest.Mismatch = "its ipBlock excepts the address"
+		r.Cure = fmt.Sprintf("take the address out of except, or add the peer to %s: %s", peers, selecting(peer))
 	default:
 		r.Nearest.Mismatch = "it matches port " + port + ", but not the peer"
 		r.Cure = fmt.Sprintf("add the peer to %s: %s", peers, selecting(peer))
 	}
+}
+
+// toExtend says which of the policies that apply gets a rule: the one with the narrowest podSelector, with which the
+// rule is for the fewest other Pods, or any of them if there is no such one.
+func toExtend(policies []*cluster.NetworkPolicy) string {
+	narrowness := func(p *cluster.NetworkPolicy) int { return len(p.Pods.Labels) + len(p.Pods.Requirements) }
+	most := slices.MaxFunc(
+		policies,
+		func(a, b *cluster.NetworkPolicy) int { return cmp.Compare(narrowness(a), narrowness(b)) },
+	)
+	alike := 0
+	for _, p := range policies {
+		if narrowness(p) == narrowness(most) {
+			alike++
+		}
+	}
+	switch {
+	case len(policies) == 1:
+		return "NetworkPolicy " + most.String()
+	case alike == 1:
+		return "NetworkPolicy " + most.String() + ", which has the narrowest podSelector"
+	}
+	return "one of NetworkPolicies " + strings.Join(semantics.PolicyNames(policies), ", ")
 }
 
 // portText returns a port as in "80/tcp".
@@ -307,6 +358,20 @@ func (e *Explanation) verdict() (verdict string) {
 		}
 	}
 	return verdict
+}
+
+// Denied reports whether policies of the client or of the endpoint deny the connection.
+func (u *Use) Denied() bool { return u.verdict() == Denied }
+
+// KernelDifferences returns how the kernels of the nodes of both ends differ from the policies of the model, if they
+// were read.
+func (u *Use) KernelDifferences() (all []string) {
+	for _, r := range []*Ruling{u.Egress, u.Ingress} {
+		if r.differs() {
+			all = append(all, r.Kernel.Why)
+		}
+	}
+	return all
 }
 
 // verdict returns the verdict on an endpoint; empty if it was not judged.

@@ -54,29 +54,88 @@ func (s *Settings) nodeOf(v *cluster.View, name string) plan.Node {
 	return node
 }
 
-// proxy is what the service proxy of a node does.
+// proxy is what the service proxy of a node does with some addresses, or with all.
 type proxy struct {
 	view     *cluster.View
 	node     plan.Node
 	compiler *plan.Compiler
 	kernel   *frontend.Evaluator
-	state    *frontend.State
+	// services are those that may have the addresses, sorted.
+	services []*cluster.Service
 }
 
+// newProxy returns what the service proxy of a node does.
 func newProxy(v *cluster.View, s *Settings, node string) *proxy {
-	p := &proxy{view: v, node: s.nodeOf(v, node), compiler: plan.NewCompiler(plan.Node{})}
-	p.state = p.compiler.All(v, p.node)
-	of := frontend.Node{Addresses: p.node.Addresses, MasqueradeAll: s.MasqueradeAll, Pods: s.Pods}
-	if n := v.Node(node); n != nil && s.PodCIDRs {
-		of.Pods.CIDRs = n.PodCIDRs
-	}
-	p.kernel = frontend.NewEvaluator(of, p.state)
+	all := slices.SortedFunc(v.Services(), compareServices)
+	p, of := proxyOf(v, s, node), plan.NewCompiler(plan.Node{})
+	p.serve(s, of, of.All(v, p.node), all)
 	return p
 }
 
-// services returns all Services, sorted.
-func (p *proxy) services() []*cluster.Service {
-	return slices.SortedFunc(p.view.Services(), func(a, b *cluster.Service) int { return a.Compare(b.Key) })
+// newProxyAt returns what the service proxy of a node does with the addresses of some Services, which are sorted. It is
+// what newProxy returns with regard to these addresses, if the proxy has room for all Services.
+func newProxyAt(v *cluster.View, s *Settings, node string, services []*cluster.Service) *proxy {
+	p, of := proxyOf(v, s, node), plan.NewCompiler(plan.Node{})
+	p.serve(s, of, of.Some(v, p.node, services), services)
+	return p
+}
+
+func proxyOf(v *cluster.View, s *Settings, node string) *proxy {
+	return &proxy{view: v, node: s.nodeOf(v, node)}
+}
+
+func (p *proxy) serve(s *Settings, c *plan.Compiler, state *frontend.State, services []*cluster.Service) {
+	p.compiler, p.services = c, services
+	of := frontend.Node{Addresses: p.node.Addresses, MasqueradeAll: s.MasqueradeAll, Pods: s.Pods}
+	if n := p.view.Node(p.node.Name); n != nil && s.PodCIDRs {
+		of.Pods.CIDRs = n.PodCIDRs
+	}
+	p.kernel = frontend.NewEvaluator(of, state)
+}
+
+func compareServices(a, b *cluster.Service) int { return a.Compare(b.Key) }
+
+// claims are the Services by the addresses that they may have.
+type claims struct {
+	at map[netip.Addr][]*cluster.Service
+	// atNodes are those with node ports, which may have addresses of nodes.
+	atNodes []*cluster.Service
+	nodes   map[netip.Addr]bool
+	// fit: a proxy has room for all Services, whatever its node is.
+	fit bool
+}
+
+func newClaims(v *cluster.View) *claims {
+	c := &claims{at: make(map[netip.Addr][]*cluster.Service, v.Len(cluster.KindService)), nodes: make(map[netip.Addr]bool)}
+	most := 0
+	for n := range v.Nodes() {
+		most = max(most, len(n.Addresses))
+		for _, a := range n.Addresses {
+			c.nodes[a] = true
+		}
+	}
+	size := 0
+	for s := range v.Services() {
+		for _, a := range slices.Concat(s.ClusterIPs, externalAddresses(s)) {
+			c.at[a] = append(c.at[a], s)
+		}
+		if len(nodePorts(s)) > 0 {
+			c.atNodes = append(c.atNodes, s)
+		}
+		size += plan.MostSize(v, s, most)
+	}
+	c.fit = size <= plan.DefaultRoom
+	return c
+}
+
+// of returns the Services that may have an address, sorted.
+func (c *claims) of(at netip.Addr) []*cluster.Service {
+	all := slices.Clone(c.at[at])
+	if c.nodes[at] {
+		all = append(all, c.atNodes...)
+	}
+	slices.SortFunc(all, compareServices)
+	return slices.Compact(all)
 }
 
 // isTaken reports whether, by the verdicts on a Service, another one has its address.
@@ -86,7 +145,7 @@ func isTaken(verdicts []plan.Verdict, at frontend.Address) bool {
 
 // rivals returns the Services, sorted, that have an address whose connections are another one's.
 func (p *proxy) rivals(at frontend.Address) (all []*cluster.Service) {
-	for _, s := range p.services() {
+	for _, s := range p.services {
 		if isTaken(p.compiler.Service(s.Key).Verdicts, at) {
 			all = append(all, s)
 		}
@@ -97,7 +156,7 @@ func (p *proxy) rivals(at frontend.Address) (all []*cluster.Service) {
 // owner returns the Service whose connections at an address are, and which port; nil if there
 // is none.
 func (p *proxy) owner(at frontend.Address) (s *cluster.Service, port int, kind plan.AddressKind) {
-	for _, s := range p.services() {
+	for _, s := range p.services {
 		port, kind, ok := plan.Describe(s, at)
 		if !ok {
 			continue

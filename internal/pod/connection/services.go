@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/plan"
 )
@@ -55,7 +56,7 @@ const addressCure = "give one of the Services another address"
 
 // undefinedPort adds which ports the Services with the address have.
 func (t *try) undefinedPort() {
-	for _, s := range t.proxy.services() {
+	for _, s := range t.proxy.services {
 		if !slices.Contains(s.ClusterIPs, t.at.Addr) {
 			continue
 		}
@@ -118,13 +119,13 @@ func (t *try) outsideRanges() {
 	)
 }
 
-// unserved adds why a Service that has the address is not served, and reports whether there is
-// one.
-func (t *try) unserved() bool {
+// unserved adds why a Service that has the address is not served at it, and returns what the client sees; empty if no
+// Service has the address.
+func (t *try) unserved() (outcome string) {
 	if t.leftOut() {
-		return true
+		return NotKnown
 	}
-	for _, s := range t.proxy.services() {
+	for _, s := range t.proxy.services {
 		if s.Spec == nil {
 			continue
 		}
@@ -143,6 +144,9 @@ func (t *try) unserved() bool {
 				t.at.Addr,
 				s.Key,
 			)
+		case len(s.ClusterIPs) == 0:
+			t.add("no-cluster-ip", "simulate the control plane (--simulate), or set clusterIP in the manifests",
+				"Service %s has no cluster IP, without which no node serves its other addresses", s.Key)
 		default:
 			t.add(
 				"no-port",
@@ -152,16 +156,17 @@ func (t *try) unserved() bool {
 				s.Key,
 				portsOf(s.Ports),
 			)
+			return TimedOut
 		}
-		return true
+		return NotKnown
 	}
-	return false
+	return ""
 }
 
 // leftOut adds that a limit leaves out the address, or the Service that has it, and reports whether that
 // is so.
 func (t *try) leftOut() bool {
-	for _, s := range t.proxy.services() {
+	for _, s := range t.proxy.services {
 		_, kind, ok := plan.Describe(s, t.at)
 		if !ok || kind == plan.NodePort && !slices.Contains(t.proxy.node.NodePorts, t.at.Addr) {
 			continue
@@ -192,7 +197,7 @@ func (x *explainer) wayInside(s *cluster.Service) string {
 		return "connect to " + netip.AddrPortFrom(addrs[0], s.Ports[0].Number).String()
 	}
 	for i, number := range nodePorts(s) {
-		if of := x.proxy(x.Client.Node).node.NodePorts; number != 0 && len(of) > 0 {
+		if of := x.Settings.nodeOf(x.View, x.Client.Node).NodePorts; number != 0 && len(of) > 0 {
 			return fmt.Sprintf("connect to %s, the node port for port %d", netip.AddrPortFrom(of[0], number), s.Ports[i].Number)
 		}
 	}
@@ -231,6 +236,25 @@ func nodePorts(s *cluster.Service) []uint16 {
 		return nil
 	}
 	return s.Spec.NodePorts
+}
+
+// ServiceNamed returns the Service that the host of a URL or a target names for a client that is no Pod, whose resolver
+// does not ask the cluster's DNS: SERVICE, which is in the given namespace, SERVICE.NAMESPACE, or the name that a Pod
+// looks up. It returns nil if there is none.
+func (w *World) ServiceNamed(host, namespace string) *cluster.Service {
+	if key, ok := w.serviceNamed(host, namespace); ok {
+		return w.View.Service(key)
+	}
+	return nil
+}
+
+// serviceNamed returns the key of the Service that a host names; it need not exist.
+func (w *World) serviceNamed(host, namespace string) (key cluster.Key, ok bool) {
+	if key, ok := explain.ServiceOf(host, w.Linter.Domains); ok {
+		return key, true
+	}
+	short := strings.TrimSuffix(strings.TrimSuffix(host, "."), ".svc")
+	return serviceKey(short, namespace), strings.Count(short, ".") < 2
 }
 
 // serviceKey returns the Service that SERVICE, which is in the given namespace, or SERVICE.NAMESPACE names.

@@ -55,7 +55,7 @@ const (
 // VIPs returns the addresses that a node serves, by Service and address.
 func VIPs(v *cluster.View, s *Settings, node string) (all []VIP) {
 	p := newProxy(v, s, node)
-	for _, service := range p.services() {
+	for _, service := range p.services {
 		of := p.compiler.Service(service.Key)
 		frontends := of.Frontends
 		if has(of.Verdicts, plan.NoRoom) {
@@ -131,7 +131,7 @@ func policyOf(s *cluster.Service, kind plan.AddressKind) string {
 // address.
 func Backends(v *cluster.View, s *Settings, node string) (all []Backend) {
 	p := newProxy(v, s, node)
-	for _, service := range p.services() {
+	for _, service := range p.services {
 		if len(p.compiler.Service(service.Key).Frontends) == 0 {
 			continue
 		}

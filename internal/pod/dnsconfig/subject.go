@@ -85,18 +85,50 @@ var nameSuffixes = map[cluster.Kind]string{
 // Subjects returns the Pods and workloads of the model, ordered by kind and key, without
 // the Pods that were simulated from a workload.
 func Subjects(v *cluster.View) (all []Subject) {
+	var pods []*cluster.Pod
 	for p := range v.Pods() {
 		if p.Owner == nil {
-			all = append(all, SubjectOfPod(p))
+			pods = append(pods, p)
 		}
+	}
+	// Pointers are moved faster than Subjects.
+	slices.SortFunc(pods, func(a, b *cluster.Pod) int { return a.Compare(b.Key) })
+	all = make([]Subject, 0, len(pods))
+	for _, p := range pods {
+		all = append(all, SubjectOfPod(p))
 	}
 	for _, k := range cluster.WorkloadKinds() {
 		for w := range v.Workloads(k) {
 			all = append(all, SubjectOfWorkload(w))
 		}
 	}
-	slices.SortFunc(all, func(a, b Subject) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Compare(b.Key)) })
+	slices.SortFunc(all[len(pods):], compareSubjects) // kinds of workloads come after Pod
 	return all
+}
+
+func compareSubjects(a, b Subject) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Compare(b.Key)) }
+
+// UnderSubdomain returns the first Subject of a namespace, by kind and key, whose Pods have a subdomain; nil if there
+// is none.
+func UnderSubdomain(v *cluster.View, namespace, subdomain string) (first *Subject) {
+	consider := func(s Subject) {
+		if s.Namespace == namespace && s.Spec.Subdomain == subdomain && (first == nil || compareSubjects(s, *first) < 0) {
+			first = &s
+		}
+	}
+	for p := range v.Pods() {
+		if p.Namespace == namespace && p.Owner == nil {
+			consider(SubjectOfPod(p))
+		}
+	}
+	for _, k := range cluster.WorkloadKinds() {
+		for w := range v.Workloads(k) {
+			if w.Namespace == namespace {
+				consider(SubjectOfWorkload(w))
+			}
+		}
+	}
+	return first
 }
 
 // Reference names a Subject: [NAMESPACE/]POD or [NAMESPACE/]KIND/NAME. The namespace is

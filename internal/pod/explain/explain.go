@@ -49,6 +49,9 @@ type Request struct {
 	// ServerSearch returns the names that the server tries instead of a name with a
 	// search domain of ClusterFirstWithAutopath, in order; nil for other names.
 	ServerSearch func(name string) []string
+	// Routed reports whether routes have the name as a host: it is not taken for that of a Service in a namespace that
+	// does not exist.
+	Routed bool
 }
 
 // QueryFunc sends a query to a server and returns the answer.
@@ -59,6 +62,8 @@ type Answer struct {
 	// Message is nil if there was no response, or no query was sent.
 	Message *dnswire.Message
 	Loss    stubresolver.Loss
+	// Instead is the server that was asked, if it is not that of the query.
+	Instead netip.AddrPort
 	// NotAsked is why no query was sent, such as a name outside the cluster, or "" if it
 	// was sent. The name then counts as one that does not exist.
 	NotAsked string
@@ -85,7 +90,9 @@ type Explanation struct {
 	Outcome    string           `json:"outcome"`
 	Why        string           `json:"why"`
 	Records    []dnswire.Record `json:"records,omitempty"`
-	Packets    int              `json:"packets"`
+	// Own are the Pod's addresses, if the name is its own, which its /etc/hosts has.
+	Own     []netip.Addr `json:"own,omitempty"`
+	Packets int          `json:"packets"`
 	// Meant is the Service that a name which does not resolve stands for, or is taken for; the zero key if there is none.
 	Meant cluster.Key `json:"-"`
 	// Diagnoses are those of the layer name, of which the JSON has them.
@@ -100,6 +107,12 @@ func (e *Explanation) Found() bool {
 
 // NotKnown reports whether it depends on servers that were not queried whether the name resolves.
 func (e *Explanation) NotKnown() bool { return e.Outcome == unknown }
+
+// Blocked reports whether no query of the Pod reaches a server, as the model has it.
+func (e *Explanation) Blocked() bool { return e.Outcome == blocked }
+
+// Answers returns how the lookup ends by the answers, also if it is blocked, or not known.
+func (e *Explanation) Answers() stubresolver.Outcome { return e.trace.Outcome }
 
 // blocked is the outcome if no query of the Pod reaches a server.
 const blocked = "blocked"
@@ -125,6 +138,7 @@ type Candidate struct {
 
 // Exchange is a query and its answer.
 type Exchange struct {
+	// Server is the one that was asked, an address of the resolv.conf or ADDRESS:PORT of another one instead.
 	Server string `json:"server"`
 	Type   string `json:"type"`
 	TCP    bool   `json:"tcp,omitempty"`
@@ -137,8 +151,9 @@ type Exchange struct {
 	Result  string           `json:"result"`
 	Records []dnswire.Record `json:"records,omitempty"`
 	// Note is the extra text of the server, or why no query was sent.
-	Note    string `json:"note,omitempty"`
-	assumed bool   // no query was sent
+	Note    string     `json:"note,omitempty"`
+	to      netip.Addr // that of the resolv.conf
+	assumed bool       // no query was sent
 	// unfollowed: the answer is an alias whose target the server did not look up.
 	unfollowed bool
 	// assumedTarget is the alias's target outside the cluster that no server was queried
@@ -185,6 +200,9 @@ func Explain(r Request) *Explanation {
 		Name: r.Name, Types: typeNames(r.types()), Pod: r.Subject.String(), Resolver: resolverName(r.Libc),
 		Policy: resolved.Policy, ResolvConf: resolved.Config.String(),
 		trace: r.resolve(conf, r.Libc, a), Unknown: UnknownText(resolved.Unknown),
+	}
+	if len(e.trace.Candidates) == 0 && e.trace.Outcome == stubresolver.Found && r.Subject.Pod != nil {
+		e.Own = r.ownAddresses()
 	}
 	e.warn(pod, r.Node, resolved.Warnings)
 	e.Ndots, e.Packets = e.trace.Ndots, e.trace.Packets()
@@ -267,6 +285,16 @@ func (r *Request) resolve(conf resolvconf.Config, libc dnsconfig.Libc, a *querie
 	return stubresolver.Resolve(lookup, a.response)
 }
 
+// ownAddresses returns the addresses of the Pod that have a type that is looked up.
+func (r *Request) ownAddresses() (addrs []netip.Addr) {
+	for _, a := range r.Subject.Pod.IPs {
+		if a.Is4() && r.Type != dnswire.TypeAAAA || a.Is6() && r.Type != dnswire.TypeA {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
 // forAddresses reports whether addresses are looked up; /etc/hosts has no other types.
 func (r *Request) forAddresses() bool {
 	return r.Type == 0 || r.Type == dnswire.TypeA || r.Type == dnswire.TypeAAAA
@@ -338,12 +366,17 @@ func (a *querier) candidate(t *stubresolver.Trace, i int) Candidate {
 
 // exchange returns a query with its answer.
 func (a *querier) exchange(q stubresolver.Exchange, round int) Exchange {
-	e := Exchange{Server: serverName(q.Server), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
+	e := Exchange{
+		Server: serverName(q.Server), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt, to: q.Server,
+	}
 	if q.Malformed() {
 		e.Result, e.Note = timeout, "the query is malformed"
 		return e
 	}
 	answer := a.answer(q.Server, q.Query)
+	if answer.Instead.IsValid() {
+		e.Server = answer.Instead.String()
+	}
 	switch {
 	case answer.NotAsked != "":
 		e.Result, e.Note, e.assumed = dnswire.NXDomain.String(), "assumed: "+answer.NotAsked, true

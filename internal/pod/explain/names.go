@@ -18,7 +18,7 @@ import (
 func (d *diagnoser) name() {
 	m, ok := d.meaning()
 	switch {
-	case ok:
+	case ok && (d.Linter.View.Service(m.service) != nil || !d.gatewayHost()):
 		d.meant(m)
 	case d.podAddress() || d.otherDomain() || d.withoutSvc() || d.suppressed():
 	default:
@@ -51,6 +51,23 @@ func (d *diagnoser) meant(m meaning) {
 		cure = d.elseRead("or add it to the manifests", "check that the API server runs: it creates this Service")
 	}
 	d.add("no-service", cure, "Service %s does not exist", m.service)
+}
+
+// gatewayHost reports whether the name is a host that a Gateway, a route or an Ingress is for, and so one of DNS
+// outside the cluster.
+func (d *diagnoser) gatewayHost() bool {
+	v, host := d.Linter.View, strings.ToLower(strings.TrimSuffix(d.Name, "."))
+	if !v.Loaded(cluster.KindGateway) {
+		return false
+	}
+	hosts := []string{host}
+	for _, parent, ok := strings.Cut(host, "."); ok && parent != ""; _, parent, ok = strings.Cut(parent, ".") {
+		hosts = append(hosts, "*."+parent)
+	}
+	return slices.ContainsFunc(hosts, func(h string) bool {
+		return len(cluster.GatewaysByHost.Get(v, h)) > 0 || len(cluster.RoutesByHost.Get(v, h)) > 0 ||
+			len(cluster.IngressesByHost.Get(v, h)) > 0
+	})
 }
 
 // withoutSvc reports whether the name is in a cluster domain and has not the form of a
@@ -159,7 +176,7 @@ func (d *diagnoser) likelihood(m meaning) int {
 		return 3
 	case m.host == "" && strings.Contains(name+".", ".svc."):
 		return 2
-	case m.host == "" && strings.Count(name, ".") <= 1 &&
+	case m.host == "" && strings.Count(name, ".") <= 1 && !d.Routed &&
 		(!lint.IsTLD(m.service.Namespace) || len(d.namespacesWith(m.service.Name)) > 0):
 		return 2
 	}
@@ -168,14 +185,7 @@ func (d *diagnoser) likelihood(m meaning) int {
 
 // underSubdomain returns a Pod whose subdomain is the name of a Service, or nil.
 func (d *diagnoser) underSubdomain(service cluster.Key) *dnsconfig.Subject {
-	all := dnsconfig.Subjects(d.Linter.View)
-	i := slices.IndexFunc(all, func(s dnsconfig.Subject) bool {
-		return s.Namespace == service.Namespace && s.Spec.Subdomain == service.Name
-	})
-	if i < 0 {
-		return nil
-	}
-	return &all[i]
+	return dnsconfig.UnderSubdomain(d.Linter.View, service.Namespace, service.Name)
 }
 
 // statefulSetOf returns the StatefulSet whose Pods have names of the form of m.host, or

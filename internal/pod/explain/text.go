@@ -58,7 +58,7 @@ func (s Style) mark(code, text string) string {
 type page struct {
 	Style
 	strings.Builder
-	servers bool // print the server of each query, because there are several
+	servers bool // print the server of each query: there are several, or another one was asked instead
 }
 
 // line prints a line. If it is longer than the width it is broken, and the following
@@ -101,7 +101,7 @@ func (e *Explanation) WriteText(w io.Writer, style Style) error {
 
 // WriteDetails prints the lookup and its outcome, without the causes.
 func (e *Explanation) WriteDetails(w io.Writer, style Style) error {
-	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
+	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1 || e.askedAnother()}
 	p.line(0, bold,
 		fmt.Sprintf("%s (%s) in %s, resolved by %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
 	for line := range strings.Lines(e.ResolvConf) {
@@ -127,6 +127,13 @@ func (e *Explanation) WriteDetails(w io.Writer, style Style) error {
 	p.line(0, code, e.Summary())
 	_, err := io.WriteString(w, p.String())
 	return err
+}
+
+// askedAnother reports whether a query was sent to a server that the resolv.conf does not have.
+func (e *Explanation) askedAnother() bool {
+	return slices.ContainsFunc(e.Candidates, func(c Candidate) bool {
+		return slices.ContainsFunc(c.Exchanges, Exchange.instead)
+	})
 }
 
 // Summary returns the outcome in a line.

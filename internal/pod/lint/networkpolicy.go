@@ -158,6 +158,8 @@ func (b *blockedDNS) mismatch() string {
 		return "allows other ports"
 	case semantics.VirtualIPs:
 		return "allows the cluster IP, which is replaced by a Pod's address first"
+	case semantics.Excepted:
+		return "excepts the address"
 	}
 	return "allows other Pods or addresses"
 }

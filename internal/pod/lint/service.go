@@ -275,6 +275,9 @@ func (j *reporter) unreadySelected(s *cluster.Service, b *backends) {
 	for _, p := range b.selected {
 		if p.Pod != nil {
 			why, fix := unready(p.Pod)
+			if why == "" && lacksTargets(s, p) && s.Key != j.DNSService {
+				continue // service-target-port-missing reports it; of the cluster DNS, that no name resolves comes first
+			}
 			j.add(ServiceNoReadyEndpoint, "", fix, "it has no endpoint, though it selects %s%s: %s", p, why,
 				j.withoutEndpoints(s))
 			return
@@ -288,6 +291,28 @@ func (j *reporter) unreadySelected(s *cluster.Service, b *backends) {
 			return
 		}
 	}
+}
+
+// lacksTargets reports whether each port of a Service has a targetPort that is a name, and no container of a Pod has a
+// port of that name: the Pod is no endpoint of the Service even if it is ready.
+func lacksTargets(s *cluster.Service, p *dnsconfig.Subject) bool {
+	if p.Spec == nil {
+		return false
+	}
+	for i, port := range s.Ports {
+		if i >= len(s.Targets) || s.Targets[i] == "" {
+			return false
+		}
+		if _, err := strconv.ParseUint(s.Targets[i], 10, 16); err == nil {
+			return false
+		}
+		if slices.ContainsFunc(p.Spec.Ports, func(own cluster.Port) bool {
+			return own.Name == s.Targets[i] && own.Protocol == port.Protocol
+		}) {
+			return false
+		}
+	}
+	return len(s.Ports) > 0
 }
 
 // runsAlways reports whether a kind of workload has Pods at all times.

@@ -19,7 +19,7 @@ import (
 
 // The rules of diagnoses of requests that are about TLS and about backends; the others are about routes.
 var (
-	byTLS      = []string{"protocol", "certificate", "listener-refuses"}
+	byTLS      = []string{"protocol", "certificate", "listener-refuses", "no-server-name"}
 	byBackends = []string{
 		"no-backend", "backend-invalid", "no-endpoint", lint.ServiceTargetPortMissing, lint.ServiceSelectsNoPod,
 		lint.ServiceNoReadyEndpoint, lint.ServiceNoEndpoints, lint.ServiceScaledToZero,
@@ -28,7 +28,7 @@ var (
 
 // TargetOf returns what a client of a URL connects to.
 func TargetOf(m *request.Message) connection.Target {
-	return connection.Target{Host: m.Name, Port: strconv.Itoa(int(m.Port)), Protocol: frontend.TCP}
+	return connection.Target{Host: m.Lookup(), Port: strconv.Itoa(int(m.Port)), Protocol: frontend.TCP}
 }
 
 // ask adds the layers of the request, if it comes to a gateway.
@@ -78,17 +78,17 @@ func (x *explainer) direct() bool {
 	case x.e.Connection == nil || x.Gateway.HasHost(x.Message):
 		return false
 	case len(x.e.Connection.Attempts) == 0:
-		return x.DNS != nil && !x.DNS.NotKnown() && x.DNS.Meant != (cluster.Key{})
+		return x.named() || x.DNS != nil && !x.DNS.NotKnown() && x.DNS.Meant != (cluster.Key{})
 	}
 	return !slices.ContainsFunc(x.e.Connection.Attempts, func(a connection.Attempt) bool {
 		return x.Gateway.Has(a.Addr) || a.Service != "" && a.Service == x.Published.String()
 	})
 }
 
-// tls adds the layer of TLS, if there is one.
+// tls adds the layer of TLS, if there is one. That no listener has the host is of the layer of the route.
 func (x *explainer) tls(a *request.Answer, found []explain.Diagnosis) {
 	t := a.TLS
-	if t == nil {
+	if t == nil || a.EndsHandshake() {
 		return
 	}
 	s := Step{Layer: TLS, State: OK, Diagnoses: found}
@@ -163,7 +163,8 @@ func (x *explainer) backend(a *request.Answer, found []explain.Diagnosis) {
 // mostJudged is the maximum number of endpoints of a backend that policies are judged of.
 const mostJudged = 100
 
-// reach returns why policies deny a Pod of the gateway, nil if none is known, to connect to endpoints of a backend.
+// reach returns why policies deny a Pod of the gateway, nil if none is known, to connect to endpoints of a backend. If
+// they deny it all of them, the gateway answers itself.
 func (x *explainer) reach(gateway *cluster.Pod, b *request.Backend) (denied []explain.Diagnosis) {
 	if gateway == nil {
 		return nil
@@ -172,7 +173,7 @@ func (x *explainer) reach(gateway *cluster.Pod, b *request.Backend) (denied []ex
 	if len(gateway.IPs) > 0 {
 		client.Addr = gateway.IPs[0]
 	}
-	byPort := make(map[uint16][]netip.Addr)
+	all, byPort := true, make(map[uint16][]netip.Addr)
 	for _, e := range b.Endpoints[:min(len(b.Endpoints), mostJudged)] {
 		if at, err := netip.ParseAddrPort(e.Address); err == nil {
 			byPort[at.Port()] = append(byPort[at.Port()], at.Addr())
@@ -185,6 +186,10 @@ func (x *explainer) reach(gateway *cluster.Pod, b *request.Backend) (denied []ex
 		})
 		x.e.Backends = append(x.e.Backends, c)
 		denied = append(denied, c.Denials()...)
+		all = all && c.Verdict == connection.Denied
+	}
+	if all && len(byPort) > 0 && len(b.Endpoints) <= mostJudged {
+		x.e.Request.Unreached(b.Service, b.Port)
 	}
 	return denied
 }

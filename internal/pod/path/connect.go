@@ -38,9 +38,10 @@ func (x *explainer) connect() {
 	var why string
 	outside := x.Message != nil && x.DNS == nil && !x.Message.HasAddress() // a client that does not ask the cluster's DNS
 	if outside || !x.resolved() {
-		if r.Addrs, why = x.assumed(); len(r.Addrs) > 0 {
+		switch r.Addrs, why = x.assumed(); {
+		case len(r.Addrs) > 0:
 			r.DNS = nil
-		} else if outside {
+		case outside && !x.named():
 			x.add(Step{Layer: Service, State: NotKnown, Says: "no address of a gateway for " + x.Message.Name + " is known"})
 			return
 		}
@@ -64,7 +65,28 @@ func (x *explainer) connect() {
 	if x.To == nil {
 		x.add(s)
 	}
+	if s.State == Broken {
+		x.dropRepeated(service)
+	}
 	x.policy(c, policy, s.State)
+}
+
+// dropRepeated drops from the layer of a lookup that succeeds what breaks the layer of the Service, so that the cause
+// is not told again as advice.
+func (x *explainer) dropRepeated(causes []explain.Diagnosis) {
+	s := x.e.Step(Name)
+	if s == nil || s.State != OK {
+		return
+	}
+	s.Diagnoses = slices.DeleteFunc(slices.Clone(s.Diagnoses), func(d explain.Diagnosis) bool {
+		return slices.ContainsFunc(causes, func(c explain.Diagnosis) bool { return c.Rule == d.Rule })
+	})
+}
+
+// named reports whether the host names a Service, for a client that does not ask the cluster's DNS, and no route has
+// it.
+func (x *explainer) named() bool {
+	return x.DNS == nil && !x.Gateway.HasHost(x.Message) && x.ServiceNamed(x.Target.Host, x.Namespace) != nil
 }
 
 // atGateway reports whether all addresses of a connection are those of Gateways and Ingresses.
@@ -143,7 +165,9 @@ func (x *explainer) ofSelected(c *connection.Explanation) (verdict string, found
 	pods := x.podsOf(s)
 	for _, p := range pods[:min(len(pods), mostPods)] {
 		to := dnsconfig.SubjectOfPod(p)
-		e := connection.Explain(&connection.Request{World: x.World, Client: *x.Client, Target: target, To: &to})
+		at := target
+		at.Port = portOf(p, target)
+		e := connection.Explain(&connection.Request{World: x.World, Client: *x.Client, Target: at, To: &to})
 		switch {
 		case verdict == "":
 			verdict = e.Verdict
@@ -155,6 +179,22 @@ func (x *explainer) ofSelected(c *connection.Explanation) (verdict string, found
 		}
 	}
 	return verdict, found
+}
+
+// portOf returns the port of a Pod that a target's port leads to. Of a name that no container has, it is the Pod's only
+// port of the protocol, if there is one: that is what the name was most likely meant for.
+func portOf(p *cluster.Pod, t connection.Target) string {
+	var of []cluster.Port
+	if p.Spec != nil {
+		of = slices.DeleteFunc(slices.Clone(p.Spec.Ports), func(o cluster.Port) bool {
+			return plan.ProtocolOf(o.Protocol) != t.Protocol
+		})
+	}
+	_, isName := strconv.Atoi(t.Port)
+	if isName == nil || len(of) != 1 || of[0].Name == t.Port {
+		return t.Port
+	}
+	return strconv.Itoa(int(of[0].Number))
 }
 
 // podsOf returns the Pods that a Service selects and that have not finished, by name.

@@ -1,11 +1,13 @@
-// Package path explains all that lies between a client and what it asks for, in the order in which packets meet it:
+// Package path explains all layers between a client and what it asks for, in the order in which packets meet them:
 //
-//	name ─► service ─► policy ─► tls ─► route ─► backend
-//	  │        └──────────┤        └──────┤         └─ connection: from the gateway to the endpoints
-//	  └─ explain          └─ connection   └─ request
+//	file        layers            explained by
+//	name.go     name              package explain: the lookup, as the client's resolver does it
+//	connect.go  service, policy   package connection: the address, its endpoints, and the policies of both ends
+//	ask.go      tls, route        package request: the listener of the gateway, its certificate and its rule
+//	ask.go      backend           package request, and package connection from the gateway's Pod to the endpoints
 //
-// It puts together what packages explain, connection and request say. The first layer that is broken is the cause; the
-// layers behind it are judged as if it were mended, so that a second fault is told, too.
+// The first layer that is broken is the cause, see conclude in path.go. The layers behind it are judged as if it were
+// mended, so that a second fault is reported, too.
 package path
 
 import (
@@ -64,6 +66,8 @@ type Step struct {
 	Assumed bool `json:"assumed,omitempty"`
 	// Diagnoses are why it is broken, or not known, with the cures; of a lookup that succeeds, what is wasteful about it.
 	Diagnoses []explain.Diagnosis `json:"diagnoses,omitempty"`
+	// Live compares it with what packets saw; nil if nothing was to be sent.
+	Live *Live `json:"live,omitempty"`
 }
 
 // Explanation says whether a client gets what it asks for, and why not.
@@ -86,6 +90,8 @@ type Explanation struct {
 	Connection *connection.Explanation   `json:"connection,omitempty"`
 	Request    *request.Explanation      `json:"request,omitempty"`
 	Backends   []*connection.Explanation `json:"backends,omitempty"`
+	// Live is what was sent to compare the layers with; nil if nothing was to be sent.
+	Live *Reality `json:"live,omitempty"`
 }
 
 // Request is the input of Explain.
@@ -209,7 +215,7 @@ func (x *explainer) failure(s *Step) string {
 		return x.e.Connection.Outcome
 	case Backend:
 		if x.e.Request.Served() {
-			return "503 from the gateway: no endpoint is reached" // policies are in the way
+			return "an answer that comes late, or 502 from the gateway: policies keep it from some of the endpoints"
 		}
 	}
 	return x.e.Request.Outcome

@@ -113,7 +113,7 @@ func (x *explainer) backends(a *Answer, r *Rule) {
 		total += uint64(all[i].Weight)
 	}
 	if total == 0 {
-		a.Status, a.Reason = 500, "no backend"
+		a.Status, a.Reason = 500, string(table.NoBackend)
 		if len(all) > 0 {
 			x.add("no-backend", "give a backend a weight", "all backends of %s have weight 0", r.Name)
 		} else {
@@ -131,7 +131,7 @@ func (x *explainer) backends(a *Answer, r *Rule) {
 		} else {
 			b.Service, b.Port = up.Namespace+"/"+up.Service, up.Port
 			if b.Endpoints = x.endpointsOf(up); len(b.Endpoints) == 0 {
-				b.Status, b.Reason = 503, "no ready endpoint"
+				b.Status, b.Reason = 503, string(table.NoEndpoint)
 			}
 		}
 		a.Backends = append(a.Backends, b)

@@ -17,7 +17,12 @@ func (w *World) HasHost(m *Message) bool {
 		_, h := w.table.Port(at).Host(m.Host)
 		return h != nil
 	})
-	return served || len(w.routesOf(m.Host)) > 0 || len(w.ingressesOf(m.Host)) > 0
+	return served || w.Names(m)
+}
+
+// Names reports whether a route or an Ingress names the host of a request.
+func (w *World) Names(m *Message) bool {
+	return len(w.routesOf(m.Host)) > 0 || len(w.ingressesOf(m.Host)) > 0
 }
 
 // AddressesFor returns the addresses of the Gateway or Ingress that serves the host of a request, or that a route which

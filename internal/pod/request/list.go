@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/gateway/compile"
@@ -208,12 +209,19 @@ func (w *World) hasEndpoint(ref *cluster.BackendRef) bool {
 	return w.ready[compile.ServicePort{Namespace: ref.Namespace, Service: ref.Name, Port: ref.Port}]
 }
 
-// Gateways lists all Gateways, by namespace and name.
-func (w *World) Gateways() (all []Gateway) {
+// Gateways lists all Gateways, by namespace and name. Certificates that have expired by then are among their problems.
+func (w *World) Gateways(now time.Time) (all []Gateway) {
 	for f := range cluster.Gateways.All(w.view) {
-		if f.Gateway != nil {
-			all = append(all, w.gateway(f))
+		if f.Gateway == nil {
+			continue
 		}
+		listed := w.gateway(f)
+		for _, d := range w.DetailsOf(f) {
+			for _, why := range expired(d.Certificates, now) {
+				listed.Problems = once(listed.Problems, "listener "+d.Name+": "+why)
+			}
+		}
+		all = append(all, listed)
 	}
 	slices.SortFunc(all, func(a, b Gateway) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -303,12 +311,16 @@ func (w *World) routesAt(f *cluster.Frontend) (n int) {
 	return n
 }
 
-// Ingresses lists all Ingresses, by namespace and name.
-func (w *World) Ingresses() (all []Ingress) {
+// Ingresses lists all Ingresses, by namespace and name. Certificates that have expired by then are among their
+// problems.
+func (w *World) Ingresses(now time.Time) (all []Ingress) {
 	for f := range cluster.Ingresses.All(w.view) {
-		if f.Ingress != nil {
-			all = append(all, w.ingress(f))
+		if f.Ingress == nil {
+			continue
 		}
+		listed := w.ingress(f)
+		listed.Problems = append(listed.Problems, expired(w.CertificatesOf(f), now)...)
+		all = append(all, listed)
 	}
 	slices.SortFunc(all, func(a, b Ingress) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

@@ -80,6 +80,16 @@ func (x *explainer) answer(p place) {
 		a.Listener, a.Hostname = l.Name, l.Hostname
 	}
 	a.TLS = x.tls(p.port)
+	unrecognized := a.TLS != nil && a.TLS.Refused == noListenerForTLS
+	switch {
+	case l == nil && unrecognized:
+		a.Reason = a.TLS.Refused
+		x.noListener(p.port)
+		x.e.Answers = append(x.e.Answers, a)
+		return
+	case unrecognized:
+		x.noServerName(p.port)
+	}
 	switch {
 	case x.Message.Method == http.MethodConnect:
 		a.Status, a.Reason = 405, "CONNECT is not served"
@@ -170,19 +180,39 @@ func and(words []string) string {
 
 // noListener says that no listener of a port has the host.
 func (x *explainer) noListener(p *table.Port) {
-	var hostnames []string
-	for l := range p.Listeners() {
-		hostnames = append(hostnames, l.Hostname+" ("+l.Name+")")
-	}
-	slices.Sort(hostnames)
 	cure := "use one of these hosts, or add a listener for this one"
 	if x.isAddressed() {
 		cure = nameTheHost
 	}
 	if !x.unattached() {
-		x.add("no-listener", cure,
-			"no listener of port %d is for the host %s; there are those for %s", x.Message.Port, x.Message.Host, few(hostnames))
+		x.add(
+			"no-listener",
+			cure,
+			"no listener of port %d is for the host %s; there are those for %s",
+			x.Message.Port,
+			x.Message.Host,
+			few(hostnames(p)),
+		)
 	}
+}
+
+// noServerName says that no listener of a port has the server name of the TLS handshake, although one has the host.
+func (x *explainer) noServerName(p *table.Port) {
+	name := "a handshake without a server name, as to an address"
+	if server := x.Message.serverName(); server != "" {
+		name = "the server name " + server
+	}
+	x.add("no-server-name", "use "+x.Message.Host+" in the URL, as clients do that resolve it themselves (curl --resolve)",
+		"no listener of port %d is for %s; there are those for %s", x.Message.Port, name, few(hostnames(p)))
+}
+
+// hostnames returns the hostnames of the listeners of a port, with the listeners' names.
+func hostnames(p *table.Port) (all []string) {
+	for l := range p.Listeners() {
+		all = append(all, l.Hostname+" ("+l.Name+")")
+	}
+	slices.Sort(all)
+	return all
 }
 
 // isAddressed reports whether the host of a request is an address, which hostnames of listeners and routes never are.

@@ -21,7 +21,9 @@ type Message struct {
 	// Name is the host of the URL, which the client resolves and, with https, sends as the server's name;
 	// Host is that of the request, which is another one if there is a field Host. Both are in lower case.
 	Name, Host string
-	Port       uint16
+	// Rooted: the host of the URL ends with a dot, so that it is looked up without the search list.
+	Rooted bool
+	Port   uint16
 	// Path is a normal one, see table.Normalize, and Query has no question mark. BadPath: the path is none
 	// that a gateway takes, and Path is as in the URL.
 	Path, Query string
@@ -56,6 +58,7 @@ func ParseMessage(method, text string, fields []string) (m Message, err error) {
 		return m, fmt.Errorf("the host %q is not in its ASCII form, xn--... (RFC 5891)", m.Name)
 	}
 	m.Host = m.Name
+	m.Rooted = strings.HasSuffix(u.Hostname(), ".")
 	m.Port = map[string]uint16{"http": 80, "https": 443}[m.Scheme]
 	if u.Port() != "" {
 		n, err := strconv.ParseUint(u.Port(), 10, 16)
@@ -95,14 +98,22 @@ func (m *Message) setFields(fields []string) error {
 	return nil
 }
 
+// Lookup returns the host of the URL as the client looks it up.
+func (m *Message) Lookup() string {
+	if m.Rooted {
+		return m.Name + "."
+	}
+	return m.Name
+}
+
 // URL returns the URL of the request, without a port that the scheme has by default.
 func (m *Message) URL() string {
-	u := url.URL{Scheme: m.Scheme, Host: m.Name, RawQuery: m.Query, Path: m.Path}
+	u := url.URL{Scheme: m.Scheme, Host: m.Lookup(), RawQuery: m.Query, Path: m.Path}
 	if plain, err := url.PathUnescape(m.Path); err == nil {
 		u.Path, u.RawPath = plain, m.Path
 	}
 	if wellKnown := map[string]uint16{"http": 80, "https": 443}[m.Scheme]; m.Port != wellKnown {
-		u.Host = net.JoinHostPort(m.Name, strconv.Itoa(int(m.Port)))
+		u.Host = net.JoinHostPort(m.Lookup(), strconv.Itoa(int(m.Port)))
 	} else if strings.Contains(m.Name, ":") {
 		u.Host = "[" + m.Name + "]"
 	}

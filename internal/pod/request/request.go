@@ -20,6 +20,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -150,7 +151,20 @@ func (a *Answer) Answers() int {
 	if a.refused() {
 		return a.TLS.Status
 	}
-	return a.Status
+	if a.Status != 0 {
+		return a.Status
+	}
+	status := 0
+	for i := range a.Backends {
+		switch b := &a.Backends[i]; {
+		case b.Weight == 0: // it gets no request
+		case b.Status == 0 || status != 0 && status != b.Status:
+			return 0
+		default:
+			status = b.Status
+		}
+	}
+	return status
 }
 
 // Taken returns the rule that takes the request; nil if none does.
@@ -237,6 +251,8 @@ type World struct {
 	known map[string][]netip.Addr
 	// noSecrets: not all Secrets could be read, so that one that is missing may exist.
 	noSecrets bool
+	// uses returns what the table has of routes and Ingresses, by their names in it.
+	uses func() map[string]use
 }
 
 // NewWorld compiles a model, of which some kinds could be read in some namespaces only. It is valid as long as the
@@ -259,5 +275,6 @@ func NewWorld(v *cluster.View, cfg compile.Config, partial ...cluster.Kind) *Wor
 		}
 	}
 	w.listeners, w.known = w.allListeners(), w.knownAddresses()
+	w.uses = sync.OnceValue(func() map[string]use { return usesOf(w.table) })
 	return w
 }

@@ -473,6 +473,9 @@ func TestTLS(t *testing.T) {
 		"a listener":                      {store, "https://a.test/", served, "port 443: gateway shop/gw a, hostname a.test"},
 		"http:// at a port with TLS":      {store, "http://a.test:443/", "400 from the gateway: HTTP instead of a TLS handshake", "cure: use https://"},
 		"the host of another listener":    {store, "https://a.test/ Host:b.test", "421 from the gateway: another listener has the host", "the TLS connection is for a.test, and gateway shop/gw b serves the host b.test on connections for it only"},
+		"the host of no listener":         {store, "https://c.test/", "no answer: no listener has the host, and the gateway ends the TLS handshake", "why:  httproute shop/r matches the request, and does not serve it: no listener that it is attached to is for the host"},
+		"the server name of no listener":  {store, "https://c.test/ Host:a.test", "no answer: no listener has the host, and the gateway ends the TLS handshake", "no listener of port 443 is for the server name c.test"},
+		"no server name":                  {store, "https://192.0.2.1/ Host:a.test", "no answer: no listener has the host, and the gateway ends the TLS handshake", "no listener of port 443 is for a handshake without a server name"},
 		"a Secret that does not exist":    {store, "https://gone.test/", "no answer: there is no certificate", "gateway shop/gw gone has no certificate for gone.test: Secret shop/gone does not exist"},
 		"a certificate that expired":      {store, "https://old.test/", "no answer: clients refuse the certificate", "cure: renew the certificate in Secret shop/old"},
 		"a certificate of another name":   {store, "https://other.test/", "no answer: clients refuse the certificate", "the certificate of gateway shop/gw other is for another.test, not for other.test"},
@@ -497,7 +500,7 @@ func TestTLS(t *testing.T) {
 func TestParseMessage(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"GET http://A.test.":            "http://a.test/",
+		"GET http://A.test.":            "http://a.test./",
 		"GET https://a.test:443/b#c":    "https://a.test/b",
 		"GET http://a.test:443/%41/./b": "http://a.test:443/A/b",
 		"GET http://[FD00::1]?q=%20":    "http://[fd00::1]/?q=%20",
@@ -533,5 +536,35 @@ func TestNotRead(t *testing.T) {
 	e := explained(t, store, "http://a.test/", nil)
 	if want := "not known: this command may not read Gateways"; e.Outcome != want || e.Served() || len(e.Diagnoses) != 1 {
 		t.Errorf("Explain = %q, %v, want %q and one diagnosis", e.Outcome, e.Diagnoses, want)
+	}
+}
+
+// TestExpiredIsListed checks that lists of Gateways and Ingresses say which certificates have expired, and when.
+func TestExpiredIsListed(t *testing.T) {
+	t.Parallel()
+	end := time.Now().Add(time.Hour)
+	store := load(t, all(
+		secret(t, "a", "a.test", end),
+		gateway("gw", "{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: a}]}}"),
+		ingress("i", "ingressClassName: portolan, tls: [{hosts: [a.test], secretName: a}]"),
+	))
+	want := "the certificate in Secret shop/a expired on " + end.UTC().Format(time.DateOnly)
+	for claim, test := range map[string]struct {
+		now  time.Time
+		says bool
+	}{
+		"before it expires":    {end.Add(-time.Minute), false},
+		"after it has expired": {end.Add(time.Minute), true},
+	} {
+		store.View(func(v *cluster.View) {
+			w := request.NewWorld(v, controllers())
+			gateways, ingresses := w.Gateways(test.now), w.Ingresses(test.now)
+			if got := slices.Contains(gateways[0].Problems, "listener a: "+want); got != test.says {
+				t.Errorf("%s: Gateways(%v) has the problems %q", claim, test.now, gateways[0].Problems)
+			}
+			if got := slices.Contains(ingresses[0].Problems, want); got != test.says {
+				t.Errorf("%s: Ingresses(%v) has the problems %q", claim, test.now, ingresses[0].Problems)
+			}
+		})
 	}
 }

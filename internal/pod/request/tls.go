@@ -25,7 +25,12 @@ type TLS struct {
 	Refused string `json:"refused,omitempty"`
 	// Status is that of the gateway's answer to a client that is refused; 0 if it gets none.
 	Status int `json:"status,omitempty"`
+	// Alert is that with which the gateway ends the handshake; empty if it does not.
+	Alert string `json:"alert,omitempty"`
 }
+
+// UnrecognizedName is the alert of a gateway that has no certificate for the server name (RFC 6066, section 3).
+const UnrecognizedName = "unrecognized_name"
 
 // tls returns what the client meets at a port; nil if neither speaks TLS, or if the port takes anything.
 func (x *explainer) tls(p *table.Port) *TLS {
@@ -43,7 +48,7 @@ func (x *explainer) tls(p *table.Port) *TLS {
 	}
 	owner, _ := p.Host(x.Message.serverName())
 	if owner == nil {
-		return new(TLS)
+		return &TLS{Refused: noListenerForTLS, Alert: UnrecognizedName}
 	}
 	t := &TLS{Listener: owner.Name, Passed: owner.Mode == table.Passthrough}
 	if t.Passed {
@@ -78,6 +83,7 @@ func (x *explainer) certificate(t *TLS, p *table.Port) (refused string) {
 	case certificate == nil:
 		x.add("certificate", x.cureOfCertificate(owner), "%s has no certificate for %s%s",
 			owner.Name, x.Message.Name, x.whyNoCertificate(owner))
+		t.Alert = UnrecognizedName
 		return "there is no certificate"
 	case certificate.Leaf == nil:
 		return ""
@@ -148,6 +154,15 @@ func (x *explainer) cureOfCertificate(owner *table.Listener) string {
 		}
 	}
 	return usual
+}
+
+// noListenerForTLS is why the gateway ends a handshake for a server name that is no listener's, or for none.
+const noListenerForTLS = "no listener has the host, and the gateway ends the TLS handshake"
+
+// EndsHandshake reports whether the gateway ends the TLS handshake as no listener has the host, so that nothing can be
+// asked.
+func (a *Answer) EndsHandshake() bool {
+	return a.Listener == "" && a.TLS != nil && a.TLS.Alert != ""
 }
 
 const refusedCertificate = "clients refuse the certificate"

@@ -13,6 +13,7 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/peer"
 	"portolan.dev/portolan/internal/pod/request"
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 // MostCases is the maximum number of cases of a suite.
@@ -85,9 +86,9 @@ func ends(texts []string, of func(string) ([]Case, error)) (all []Case, err erro
 // address, a Pod or workload, or Pods by a selector.
 func (x *expander) clients(text string) (all []Case, err error) {
 	place, node, _ := strings.Cut(text, "/")
-	if place == peer.Node || place == peer.Outside || peer.IsAddress(text) {
-		if peer.IsAddress(text) {
-			place, node = text, ""
+	if isPlace(place) {
+		if err := x.checkNode(place, node); err != nil {
+			return nil, err
 		}
 		c, _ := peer.ParseClient(place, node)
 		return []Case{{From: text, Elsewhere: &c, Namespace: "default"}}, nil
@@ -97,6 +98,25 @@ func (x *expander) clients(text string) (all []Case, err error) {
 		all = append(all, Case{From: name(&s), Client: s, Namespace: s.Namespace})
 	}
 	return all, err
+}
+
+// checkNode returns an error if a client is on a node that the cluster does not have, or on one of several. Without
+// any Node, as in manifests, each may exist.
+func (x *expander) checkNode(place, node string) error {
+	var names []string
+	for n := range x.view.Nodes() {
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	switch {
+	case len(names) == 0 || slices.Contains(names, node):
+		return nil
+	case node != "":
+		return fmt.Errorf("there is no Node %q: write %s/%s", node, place, cmp.Or(suggest.Closest(node, names), names[0]))
+	case len(names) > 1 && place == peer.Node:
+		return fmt.Errorf("there are several Nodes: write which it is, such as %s/%s", place, names[0])
+	}
+	return nil
 }
 
 // targets returns what a text names as a target, in cases without a client: a URL, a name alone, Pods by a selector

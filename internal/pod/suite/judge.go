@@ -53,6 +53,8 @@ func (c *Case) differs(v *cluster.View, e *path.Explanation, expect *Expect) str
 	}
 	a := answer(e)
 	switch {
+	case a == nil && expect.Outcome == Backend && got == Connects:
+		return otherServices(e.Connection, expect.Values)
 	case a == nil:
 		return describe(e)
 	case expect.Outcome == Backend:
@@ -119,12 +121,14 @@ func Seen(e *path.Explanation) string {
 			return fmt.Sprintf("%s %d", Status, status)
 		case e.State == path.OK:
 			return string(Backend)
+		case e.Cause == path.Backend: // it depends on which backend, or endpoint, is chosen
+			return "not known"
 		case e.State == path.Broken:
 			return "no answer"
 		}
 		return "not known"
 	}
-	if c != nil && c.Outcome == connection.Connected && e.Request == nil {
+	if c != nil && e.Request == nil && (c.Outcome == connection.Connected || c.Leaves()) {
 		return string(Connects)
 	}
 	return "not known"
@@ -169,7 +173,7 @@ func (c *Case) lookup(v *cluster.View, e *path.Explanation, expect *Expect) stri
 	}
 	var want, got []string
 	for _, text := range expect.Values {
-		namespace, name, ok := strings.Cut(strings.TrimPrefix(text, "svc/"), "/")
+		namespace, name, ok := strings.Cut(strings.TrimPrefix(text, servicePrefix), "/")
 		s := v.Service(cluster.Key{Namespace: namespace, Name: name})
 		switch {
 		case !ok:
@@ -180,6 +184,7 @@ func (c *Case) lookup(v *cluster.View, e *path.Explanation, expect *Expect) stri
 			want = append(want, addresses(s.ClusterIPs)...)
 		}
 	}
+	got = append(got, addresses(e.Name.Own)...)
 	for _, r := range e.Name.Records {
 		if r.Type != "CNAME" {
 			got = append(got, r.Data)
@@ -219,9 +224,30 @@ func otherEndpoints(c *connection.Explanation, values []string) string {
 func otherBackends(a *request.Answer, values []string) string {
 	for i := range a.Backends {
 		b := &a.Backends[i]
-		if b.Weight > 0 && len(values) > 0 && !slices.Contains(values, b.Service) {
+		if b.Weight > 0 && !isExpected(b.Service, values) {
 			return fmt.Sprintf("Service %s may serve it", b.Service)
 		}
 	}
 	return ""
 }
+
+// otherServices returns why a URL's host is a Service that is none of the values, or none.
+func otherServices(c *connection.Explanation, values []string) string {
+	for i := range c.Attempts {
+		switch service := c.Attempts[i].Service; {
+		case service == "":
+			return "it connects to an address that no Service has"
+		case !isExpected(service, values):
+			return fmt.Sprintf("Service %s serves it", service)
+		}
+	}
+	return ""
+}
+
+// isExpected reports whether a Service is among the values; any is if there are none.
+func isExpected(service string, values []string) bool {
+	return len(values) == 0 || slices.Contains(values, service) || slices.Contains(values, servicePrefix+service)
+}
+
+// servicePrefix begins the name of a Service where other objects could be meant.
+const servicePrefix = "svc/"

@@ -155,17 +155,18 @@ func (r *reader) words(n *yaml.Node, path string) (all []string) {
 // test reads an item of tests.
 func (r *reader) test(n *yaml.Node) Test {
 	t, before := Test{File: r.file, Line: n.Line}, len(r.errs)
+	at := make(map[string]*yaml.Node)
 	text := func(path string, into *string) func(*yaml.Node) {
 		return func(n *yaml.Node) { *into = r.word(n, path) }
 	}
 	r.fields(n, "", map[string]func(*yaml.Node){
 		"name":    text("name", &t.Name),
-		"from":    func(n *yaml.Node) { t.From = r.words(n, "from") },
-		"to":      func(n *yaml.Node) { t.To = r.words(n, "to") },
+		"from":    func(n *yaml.Node) { t.From, at["from"] = r.words(n, "from"), n },
+		"to":      func(n *yaml.Node) { t.To, at["to"] = r.words(n, "to"), n },
 		"method":  text("method", &t.Method),
 		"headers": func(n *yaml.Node) { t.Headers = r.headers(n) },
 		"expect":  func(n *yaml.Node) { t.Expect = r.expect(n) },
-		"by":      text("by", &t.By),
+		"by":      func(n *yaml.Node) { t.By, at["by"] = r.by(n), n },
 	})
 	if len(r.errs) > before {
 		return t // what is missing may have been meant to be there
@@ -177,6 +178,9 @@ func (r *reader) test(n *yaml.Node) Test {
 		if f.missing {
 			r.fail(n, "%s is missing", f.name)
 		}
+	}
+	if len(r.errs) == before {
+		r.agree(&t, at)
 	}
 	return t
 }

@@ -15,7 +15,7 @@ tests:
 - from: shop/app=web
   to: [web:80, https://shop.example/]
   expect: connects
-- {name: n, from: [a/b], to: https://a.example/, method: POST, headers: {X-Env: test}, expect: {status: 404}, by: r}
+- {name: n, from: [a/b], to: https://a.example/, method: POST, headers: {X-Env: test}, expect: {status: 404}, by: HTTPRoute a/r}
 - {from: a/b, to: a, expect: {resolves: [192.0.2.1, svc/a/b]}}
 `))
 	if err != nil {
@@ -28,7 +28,7 @@ tests:
 		},
 		{
 			File: "f.yaml", Line: 6, Name: "n", From: []string{"a/b"}, To: []string{"https://a.example/"}, Method: "POST",
-			Headers: []string{"X-Env: test"}, Expect: Expect{Outcome: Status, Status: 404}, By: "r",
+			Headers: []string{"X-Env: test"}, Expect: Expect{Outcome: Status, Status: 404}, By: "httproute a/r",
 		},
 		{
 			File: "f.yaml", Line: 7, From: []string{"a/b"}, To: []string{"a"},
@@ -62,7 +62,32 @@ func TestReadErrors(t *testing.T) {
 		"tests:\n- {from: a, to: b, expect: {status: 404, redirect: c}}": {"f:2: expect: give one outcome"},
 		"tests:\n- {from: a, to: b, expect: {status: high}}":             {`f:2: expect.status: "high" is not a status from 100 to 599`},
 		"tests:\n- {from: a, to: b, expect: {backend: []}}":              {"f:2: expect.backend: an empty list"},
-		"tests:\n- {from: a, to: b, headers: [x], expect: refused}":      {"f:2: headers: not a mapping of names to values"},
+		"tests:\n- {from: a, to: b:1, expect: connects, by: shop/web}": {
+			`f:2: by: "shop/web" does not begin with a kind: write NetworkPolicy shop/web, or ClusterNetworkPolicy, httproute, ` +
+				"grpcroute, ingress in its place",
+		},
+		"tests:\n- {from: a, to: b:1, expect: connects, by: networkpolicy web}": {
+			`f:2: by: "networkpolicy web" has no namespace: write NetworkPolicy NAMESPACE/NAME`,
+		},
+		"tests:\n- {from: a, to: b:1, expect: connects, by: ClusterNetworkPolicy a/b}": {
+			`f:2: by: "ClusterNetworkPolicy a/b" has no name: write ClusterNetworkPolicy NAME`,
+		},
+		"tests:\n- from: a\n  to: [b:1,\n    web.shop]\n  expect: connects": {
+			`f:4: to: "web.shop" has no port, and is looked up only: write web.shop:80 to connect, or expect: resolves`,
+		},
+		"tests:\n- {from: a, to: web, expect: {status: 404}}": {
+			`f:2: to: "web" is no URL, which has the outcome status: write http://web/`,
+		},
+		"tests:\n- {from: a, to: web:80, expect: {redirect: http://a/}}": {
+			`f:2: to: "web:80" is no URL, which has the outcome redirect: write http://web.shop/`,
+		},
+		"tests:\n- {from: [a, outside/n1], to: web, expect: resolves}": {
+			"f:2: from: outside/n1 is no Pod, and looks up no name: write a Pod, such as shop/web-0, or connect, to: NAME:PORT",
+		},
+		"tests:\n- {from: a, to: web, expect: resolves, by: NetworkPolicy a/b}": {
+			"f:2: by: no policy and no route decides on a lookup: write to: NAME:PORT to connect",
+		},
+		"tests:\n- {from: a, to: b, headers: [x], expect: refused}": {"f:2: headers: not a mapping of names to values"},
 	} {
 		_, err := Read("f", []byte(text))
 		if err == nil {

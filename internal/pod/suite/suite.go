@@ -6,6 +6,7 @@
 package suite
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -49,8 +50,9 @@ const (
 	// IPs of a Service. Unresolved: it does not.
 	Resolves   Outcome = "resolves"
 	Unresolved Outcome = "unresolved"
-	// Connects: packets reach endpoints, whichever is chosen; those are of the values if there are any, as NAMESPACE/POD
-	// or ADDRESS:PORT. Refused and Dropped: they do not, and the client hears so at once, or does not.
+	// Connects: packets reach endpoints, whichever is chosen, or leave the cluster for an address outside; endpoints are
+	// of the values if there are any, as NAMESPACE/POD or ADDRESS:PORT. Refused and Dropped: they do not, and the client
+	// hears so at once, or does not.
 	Connects Outcome = "connects"
 	Refused  Outcome = "refused"
 	Dropped  Outcome = "dropped"
@@ -91,8 +93,73 @@ type Result struct {
 	Case
 	// Got is what the client would see, and Why why it is not what is expected; empty if it is.
 	Got, Why string
-	// Explanation is nil if the Case could not be judged, which is an error of Why.
+	// Explanation is nil if it was not kept.
 	Explanation *path.Explanation
+	// Seen is what packets saw, and NotSent why that is not known; both are empty if none were to be sent.
+	Seen, NotSent string
+}
+
+// Compare sets what packets saw by the explanation, which was compared with them. A case whose packets saw something
+// else than the model says does not hold.
+func (r *Result) Compare() {
+	var seen []string
+	for i := range r.Explanation.Steps {
+		s := &r.Explanation.Steps[i]
+		switch l := s.Live; {
+		case l == nil || l.Agrees == nil:
+		case *l.Agrees:
+			seen = append(seen, fmt.Sprintf("%s: %s", s.Layer, l.Seen))
+		default:
+			seen = append(seen, fmt.Sprintf("%s: %s, expected %s", s.Layer, l.Seen, l.Expected))
+			if r.Why == "" {
+				r.Why = "packets see something else than the model says: "
+			} else {
+				r.Why += "; packets see something else: "
+			}
+			r.Why += seen[len(seen)-1]
+		}
+	}
+	r.Seen = strings.Join(seen, "; ")
+	if to := r.refusedBy(); r.Why == "" && to != "" {
+		r.Why = "packets come there, and no program listens: " + to + ": " + connection.Refused
+	}
+	if len(seen) == 0 {
+		r.NotSent = cmp.Or(r.Explanation.Live.Missing, notCompared(r.Explanation), "nothing was sent")
+	}
+}
+
+// refusedBy returns the connection to a Pod by its name, which has no layer service, that was refused although it is
+// expected to connect; empty if there is none.
+func (r *Result) refusedBy() string {
+	if r.Test.Expect.Outcome == Connects && r.Explanation.Step(path.Service) == nil {
+		for _, s := range r.Explanation.Live.Sent {
+			if s.Result == connection.Refused {
+				return s.What
+			}
+		}
+	}
+	return ""
+}
+
+// notCompared says why the layers are not compared, each reason once.
+func notCompared(e *path.Explanation) string {
+	var reasons, all []string
+	layers := make(map[string][]string)
+	for i := range e.Steps {
+		s := &e.Steps[i]
+		if s.Live == nil {
+			continue
+		}
+		why := s.Live.NotCompared
+		if layers[why] == nil {
+			reasons = append(reasons, why)
+		}
+		layers[why] = append(layers[why], string(s.Layer))
+	}
+	for _, why := range reasons {
+		all = append(all, strings.Join(layers[why], ", ")+": "+why)
+	}
+	return strings.Join(all, "; ")
 }
 
 // Passed reports whether the assertion holds.
@@ -110,8 +177,13 @@ func (c *Case) Title() string {
 	return text
 }
 
-// Sentence is what is asserted, and why it does not hold.
-func (r *Result) Sentence() string { return r.Title() + ": " + r.Why }
+// Sentence is what is asserted, and why it does not hold, if it does not.
+func (r *Result) Sentence() string {
+	if r.Passed() {
+		return r.Title()
+	}
+	return r.Title() + ": " + r.Why
+}
 
 // Message is Sentence, with the place in the file.
 func (r *Result) Message() string {

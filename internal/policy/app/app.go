@@ -40,6 +40,7 @@ import (
 	"portolan.dev/portolan/internal/policy/plan"
 	"portolan.dev/portolan/internal/policy/settings"
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/evidence"
 	"portolan.dev/portolan/internal/support/filelock"
 	"portolan.dev/portolan/internal/support/programmer"
 )
@@ -66,6 +67,8 @@ type Config struct {
 	Problem func(kinds ...cluster.Kind) error
 	// Loaded is called when the kernel has the policies for the first time.
 	Loaded func()
+	// Evidence, if not nil, receives the packets that policies deny.
+	Evidence *evidence.Ring
 }
 
 // Policy is the part of a node that enforces policies.
@@ -106,7 +109,7 @@ func New(cfg Config) (*Policy, error) {
 	})
 	p.log = droplog.New(droplog.Config{
 		Group: uint16(p.settings.Log.Group), Parse: label, Pod: p.worker.nameOf, Behind: p.worker.behindDevice,
-		Ended: p.worker.endedLately, Log: cfg.Log,
+		Ended: p.worker.endedLately, Observe: newDrops(cfg.Evidence).observe, Log: cfg.Log,
 	})
 	p.metrics.stats, p.metrics.names, p.metrics.lines = p.worker.stats, p.gate.Stats, p.log.Stats
 	p.metrics.transactions, p.metrics.installed = p.worker.programmer, p.installed.State
@@ -118,6 +121,9 @@ func label(prefix string) (droplog.Label, bool) {
 	p, ok := nft.ParsePrefix(prefix)
 	return droplog.Label{Event: p.Event.String(), Direction: p.Direction, Chain: p.Chain, Reason: p.Reason}, ok
 }
+
+// PodOf returns the Pod that has an address, as NAMESPACE/NAME; empty if none is known.
+func (p *Policy) PodOf(addr netip.Addr) string { return p.worker.nameOf(addr) }
 
 // Gate returns what answers of DNS to Pods have to pass.
 func (p *Policy) Gate() *fqdn.Gate { return p.gate }
@@ -285,7 +291,7 @@ func (p *Policy) listen(ctx context.Context) (*cni.Server, error) {
 		Socket:  p.settings.Socket,
 		Gate:    p.worker,
 		Ready:   p.worker.programmer.Err,
-		Observe: p.metrics.admitted,
+		Observe: p.metrics.asked,
 		Log:     p.cfg.Log,
 	})
 }

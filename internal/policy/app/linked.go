@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/policy/cni"
@@ -19,13 +20,15 @@ func (p *Policy) Admission() *Admission { return &Admission{p} }
 // policies of its Pod. If ctx is done it returns its cause. The end of a sandbox that was not admitted is not to be
 // told.
 func (a *Admission) Admit(ctx context.Context, s attach.Sandbox, addrs []netip.Addr, device attach.Device) error {
+	began := time.Now()
 	registry, err := a.registry(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = registry.Admit(ctx, cni.Attachment{
+			Sandbox: s, Addresses: addrs, Devices: []string{device.Name}, Device: device.Index,
+		})
 	}
-	return registry.Admit(ctx, cni.Attachment{
-		Sandbox: s, Addresses: addrs, Devices: []string{device.Name}, Device: device.Index,
-	})
+	a.policy.metrics.asked(attach.Admit, time.Since(began), err)
+	return err
 }
 
 // Release says that a sandbox has ended; one that is unknown has ended before.

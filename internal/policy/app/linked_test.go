@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"portolan.dev/portolan/internal/cni/attach"
 	"portolan.dev/portolan/internal/policy/cni"
 )
@@ -29,6 +31,11 @@ func TestAdmission(t *testing.T) {
 		if err := w.Admission().Admit(t.Context(), web.Sandbox, web.Addresses, attach.Device{Name: "ptl0", Index: 7}); err != nil {
 			t.Errorf("Admit: %v", err)
 		}
+		for _, result := range []string{admitted, refused} { // the one that was late, and this one
+			if got := countOf(t, w.metrics, result); got != 1 {
+				t.Errorf("%s Pods that start: %d, want 1", result, got)
+			}
+		}
 		if _, ok := w.table.judges("10.0.0.1"); !ok || len(w.table.devices) != 1 || len(w.table.devices[7].Addrs) != 1 {
 			t.Errorf("the kernel judges the address: %t, and has the devices %+v, want 7", ok, w.table.devices)
 		}
@@ -45,4 +52,22 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("Check after Release: %v, want %v", err, cni.ErrUnknown)
 		}
 	})
+}
+
+// countOf returns how many Pods that started had a result, by the metric.
+func countOf(t *testing.T, m *policyMetrics, result string) uint64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.starts)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, metric := range families[0].GetMetric() {
+		if metric.GetLabel()[0].GetValue() == result {
+			return metric.GetHistogram().GetSampleCount()
+		}
+	}
+	t.Fatalf("no metric of Pods that start has the result %s", result)
+	return 0
 }

@@ -136,8 +136,14 @@ func (m *policyMetrics) add(all []nft.Counter) map[nft.Prefix]uint64 {
 	return now
 }
 
+// The results of requests of the plugin.
+const (
+	admitted = "admitted"
+	refused  = "refused"
+)
+
 func newMetrics() *policyMetrics {
-	return &policyMetrics{
+	m := &policyMetrics{
 		packets: make(map[packetLabels]uint64), last: make(map[nft.Prefix]uint64), past: make(map[string]struct{}),
 		starts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "portolan_policy_pod_admission_duration_seconds",
@@ -154,16 +160,20 @@ func newMetrics() *policyMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}),
 	}
+	for _, result := range []string{admitted, refused} { // so that the first one counts as an increase
+		m.starts.WithLabelValues(result)
+	}
+	return m
 }
 
-// admitted records a request of the plugin.
-func (m *policyMetrics) admitted(verb attach.Verb, took time.Duration, err error) {
+// asked records a request of the plugin.
+func (m *policyMetrics) asked(verb attach.Verb, took time.Duration, err error) {
 	if verb != attach.Admit {
 		return
 	}
-	result := "admitted"
+	result := admitted
 	if err != nil {
-		result = "refused"
+		result = refused
 	}
 	m.starts.WithLabelValues(result).Observe(took.Seconds())
 }

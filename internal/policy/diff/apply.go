@@ -52,13 +52,34 @@ func Apply(v *cluster.View, m Manifests) *cluster.Store {
 
 // ApplyTo applies manifests to a cluster as Apply does.
 func ApplyTo(tx *cluster.Tx, m Manifests) {
-	named := make(map[cluster.Ref]bool, len(m.Objects))
 	for _, o := range m.Objects {
-		named[o.Ref()] = true
 		tx.Put(applied(tx, o))
 	}
-	if !m.Prune {
-		return
+	if m.Prune {
+		prune(tx, m.Objects)
+	}
+}
+
+// Declare puts manifests in the place of those that a simulated cluster is made of. Its control plane completes the
+// transaction: Pods of a workload are its own then, and so are the addresses of Services and Pods.
+func Declare(tx *cluster.Tx, m Manifests) {
+	for _, o := range m.Objects {
+		if n, isNamespace := o.(*cluster.Namespace); isNamespace {
+			o = withLabels(tx, n)
+		}
+		tx.Delete(o.Ref().Kind, o.Ref().Key) // an object that the control plane completed
+		tx.Put(o)
+	}
+	if m.Prune {
+		prune(tx, m.Objects)
+	}
+}
+
+// prune deletes the policies that are not among objects.
+func prune(tx *cluster.Tx, objects []cluster.Object) {
+	named := make(map[cluster.Ref]bool, len(objects))
+	for _, o := range objects {
+		named[o.Ref()] = true
 	}
 	for _, k := range kinds() {
 		for _, o := range slices.Collect(tx.Objects(k)) {
@@ -73,13 +94,11 @@ func ApplyTo(tx *cluster.Tx, m Manifests) {
 func applied(tx *cluster.Tx, o cluster.Object) cluster.Object {
 	switch o := o.(type) {
 	case *cluster.Namespace:
-		if old := tx.Namespace(o.Name); old != nil {
+		return withLabels(tx, o)
+	case *cluster.Service:
+		if old := tx.Service(o.Key); old != nil && len(o.ClusterIPs) == 0 && !o.Headless && o.ExternalName == "" {
 			changed := *o
-			changed.Labels = maps.Clone(old.Labels)
-			if changed.Labels == nil {
-				changed.Labels = make(map[string]string, len(o.Labels))
-			}
-			maps.Copy(changed.Labels, o.Labels)
+			changed.ClusterIPs = old.ClusterIPs
 			return &changed
 		}
 	case *cluster.Pod:
@@ -101,6 +120,21 @@ func applied(tx *cluster.Tx, o cluster.Object) cluster.Object {
 		}
 	}
 	return o
+}
+
+// withLabels returns a Namespace with the labels that it has in the cluster and the manifest does not mention.
+func withLabels(tx *cluster.Tx, n *cluster.Namespace) *cluster.Namespace {
+	old := tx.Namespace(n.Name)
+	if old == nil {
+		return n
+	}
+	changed := *n
+	changed.Labels = maps.Clone(old.Labels)
+	if changed.Labels == nil {
+		changed.Labels = make(map[string]string, len(n.Labels))
+	}
+	maps.Copy(changed.Labels, n.Labels)
+	return &changed
 }
 
 // owns reports whether a Pod looks like one of a workload: it has the labels of its template.

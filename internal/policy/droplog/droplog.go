@@ -53,6 +53,9 @@ type Config struct {
 	Ended func(netip.Addr) bool
 	// Behind returns the Pod behind a device of the node, as Pod does; nil knows none.
 	Behind func(device uint32) string
+	// Observe is called with each line, also if the limits let it not be written. It must not block, nor
+	// keep the Record. Nil observes nothing.
+	Observe func(*Record)
 	// PerSecond is the highest number of lines a second, and Keep the number of lines kept
 	// for Recent.
 	PerSecond, Keep int
@@ -186,6 +189,9 @@ func New(cfg Config) *Log {
 	if cfg.Keep == 0 {
 		cfg.Keep = DefaultKeep
 	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(*Record) {}
+	}
 	if cfg.Ended == nil {
 		cfg.Ended = func(netip.Addr) bool { return false }
 	}
@@ -296,6 +302,7 @@ func (l *Log) flush(now time.Time) {
 	due := make(map[string][]*line)
 	for f, r := range l.gathered {
 		if now.Sub(r.Time) >= gatherTime {
+			l.cfg.Observe(&r.Record)
 			due[r.share] = append(due[r.share], r)
 			delete(l.gathered, f)
 			if l.shares[r.share]--; l.shares[r.share] == 0 {

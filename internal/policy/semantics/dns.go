@@ -152,8 +152,9 @@ func (d *DNS) Reach(s *Set, from *End, p cluster.Protocol) Reach {
 	if from.HostNetwork || len(s.tiers) == 0 && len(s.policies[from.Namespace]) == 0 && !d.restricted(s) {
 		return open
 	}
+	from = d.reached(from)
 	for i := range d.ends {
-		to := &d.ends[i]
+		to := d.reached(&d.ends[i])
 		port := d.port(to, p)
 		r := Reach{Egress: s.Egress(from, to, port, d.Addrs...), Ingress: s.Ingress(to, from, port), Port: port.Number}
 		if !r.Allowed() {
@@ -161,6 +162,20 @@ func (d *DNS) Reach(s *Set, from *End, p cluster.Protocol) Reach {
 		}
 	}
 	return open
+}
+
+// reached returns an end with its addresses of the families that queries are sent in: those of the other one do not
+// count in IP blocks. An end without any of these is returned as it is.
+func (d *DNS) reached(e *End) *End {
+	of := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(d.Addrs, func(a netip.Addr) bool { return a.Is4() == addr.Is4() })
+	}
+	if len(d.Addrs) == 0 || !slices.ContainsFunc(e.Addrs, of) {
+		return e
+	}
+	other := *e
+	other.Addrs = slices.DeleteFunc(slices.Clone(e.Addrs), func(a netip.Addr) bool { return !of(a) })
+	return &other
 }
 
 // restricted reports whether a namespace of the DNS Pods has any policy.

@@ -171,6 +171,7 @@ const (
 	Ports                      // the port only
 	Peers                      // the peer only
 	VirtualIPs                 // the peer, whose virtual IP the rule allows
+	Excepted                   // the peer, whose address a block of the rule excepts
 )
 
 // Egress evaluates whether from may open a connection to a port of to. An ipBlock with the
@@ -233,6 +234,8 @@ func (s *Set) policyEgress(from, to *End, port cluster.Port, virtualIPs []netip.
 				return virtualPeer, ports
 			case s.peers(p, r.Peers, to):
 				return matchedPeer, ports
+			case excepts(r.Peers, to):
+				return exceptedPeer, ports
 			case slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool {
 				return peer.Block.IsValid() && len(virtualIPs) > 0 && covers(&peer, virtualIPs)
 			}):
@@ -246,8 +249,9 @@ func (s *Set) policyEgress(from, to *End, port cluster.Port, virtualIPs []netip.
 type match uint8
 
 const (
-	otherPeer   match = iota
-	virtualPeer       // a virtual IP of the peer matches
+	otherPeer    match = iota
+	virtualPeer        // a virtual IP of the peer matches
+	exceptedPeer       // a block that has the peer excepts it
 	matchedPeer
 )
 
@@ -270,8 +274,11 @@ func (s *Set) policyIngress(to, from *End, port cluster.Port) Verdict {
 	},
 		func(p *cluster.NetworkPolicy, r *cluster.PolicyRule) (match, bool) {
 			ports := portsAllow(r.Ports, to, port)
-			if s.peers(p, r.Peers, from) {
+			switch {
+			case s.peers(p, r.Peers, from):
 				return matchedPeer, ports
+			case excepts(r.Peers, from):
+				return exceptedPeer, ports
 			}
 			return otherPeer, ports
 		})
@@ -298,9 +305,11 @@ func (s *Set) evaluate(
 				if !v.Allowed {
 					v.Allowed, v.Rule = true, PolicyRule{p, i}
 				}
-			case peer == virtualPeer && ports && v.Nearest.Mismatch != VirtualIPs:
+			case v.Nearest.Mismatch == VirtualIPs || v.Nearest.Mismatch == Excepted: // none is nearer
+			case peer == virtualPeer && ports:
 				v.Nearest = NearestRule{p, i, VirtualIPs}
-			case v.Nearest.Mismatch == VirtualIPs:
+			case peer == exceptedPeer && ports:
+				v.Nearest = NearestRule{p, i, Excepted}
 			case peer == matchedPeer && v.Nearest.Mismatch != Ports: // a matching peer is nearer than a matching port
 				v.Nearest = NearestRule{p, i, Ports}
 			case ports && v.Nearest.Mismatch == Both:
@@ -338,6 +347,15 @@ func covers(peer *cluster.PolicyPeer, addrs []netip.Addr) bool {
 	return len(addrs) == 0 || slices.ContainsFunc(addrs, func(addr netip.Addr) bool {
 		return peer.Block.Contains(addr) &&
 			!slices.ContainsFunc(peer.Except, func(except netip.Prefix) bool { return except.Contains(addr) })
+	})
+}
+
+// excepts reports whether a block contains an address of the end, and excepts it.
+func excepts(peers []cluster.PolicyPeer, e *End) bool {
+	return slices.ContainsFunc(peers, func(peer cluster.PolicyPeer) bool {
+		return peer.Block.IsValid() && slices.ContainsFunc(e.Addrs, func(addr netip.Addr) bool {
+			return peer.Block.Contains(addr) && !covers(&peer, []netip.Addr{addr})
+		})
 	})
 }
 

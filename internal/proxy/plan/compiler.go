@@ -73,9 +73,19 @@ func NewCompiler(node Node) *Compiler {
 
 // All compiles all Services, and returns the whole state.
 func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
+	return c.these(v, node, v.Services())
+}
+
+// Some compiles some Services, and returns the state of their addresses. It is that of All, if they are all that have
+// these addresses, and all Services fit (MostSize).
+func (c *Compiler) Some(v *cluster.View, node Node, services []*cluster.Service) *frontend.State {
+	return c.these(v, node, slices.Values(services))
+}
+
+func (c *Compiler) these(v *cluster.View, node Node, services iter.Seq[*cluster.Service]) *frontend.State {
 	*c = *NewCompiler(node)
 	put := func(key cluster.Key, now Service) { c.put(key, v.Service(key), now) }
-	for s := range v.Services() {
+	for s := range services {
 		put(s.Key, Compile(v, &c.node, s.Key))
 	}
 	c.settle(v, put)

@@ -48,21 +48,33 @@ func Endpoints(v *cluster.View, node *Node, key cluster.Key, port cluster.Port, 
 	found := endpointsOf(of, family, port)
 	chosen := choose(found, node)
 	all := additional(of, family, port)
+	anywhere, here := setOf(chosen.cluster), setOf(chosen.local)
 	for i := range found {
 		e := &found[i]
-		all = append(all, Endpoint{
-			Addr: e.addr, Pod: e.pod, Node: e.place.Node,
-			Cluster: chosen.whyNotCluster(e), Local: chosen.whyNotLocal(e, node), Weight: e.weight,
-		})
+		made := Endpoint{Addr: e.addr, Pod: e.pod, Node: e.place.Node, Weight: e.weight}
+		if !anywhere[e.addr] {
+			made.Cluster = chosen.whyNotCluster(e)
+		}
+		if !here[e.addr] {
+			made.Local = e.whyNotLocal(node)
+		}
+		all = append(all, made)
 	}
 	slices.SortStableFunc(all, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return all
 }
 
-func (c *choice) whyNotCluster(e *endpoint) Unused {
-	if slices.Contains(c.cluster, e.addr) {
-		return ""
+// setOf returns a set of addresses: a Service may have thousands.
+func setOf(addrs []netip.AddrPort) map[netip.AddrPort]bool {
+	set := make(map[netip.AddrPort]bool, len(addrs))
+	for _, a := range addrs {
+		set[a] = true
 	}
+	return set
+}
+
+// whyNotCluster returns why an endpoint is not chosen with the traffic policy Cluster.
+func (c *choice) whyNotCluster(e *endpoint) Unused {
 	switch {
 	case e.ready && e.weight == 0:
 		return NoWeight
@@ -72,10 +84,9 @@ func (c *choice) whyNotCluster(e *endpoint) Unused {
 	return e.unready()
 }
 
-func (c *choice) whyNotLocal(e *endpoint, node *Node) Unused {
+// whyNotLocal returns why an endpoint is not chosen with the traffic policy Local.
+func (e *endpoint) whyNotLocal(node *Node) Unused {
 	switch {
-	case slices.Contains(c.local, e.addr):
-		return ""
 	case !e.local(node):
 		return NotOnNode
 	case e.ready:

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -51,6 +52,30 @@ func slotsOf(endpoints []netip.AddrPort, shares []uint8) (slots int) {
 		slots += int(n)
 	}
 	return slots
+}
+
+// MostSize returns a size that a Service does not exceed on a node with that many addresses, without compiling it.
+func MostSize(v *cluster.View, s *cluster.Service, nodeAddresses int) int {
+	const fixed, perRange, perSlot, lists = 8, 8, 3, 2
+	spec := s.Spec
+	if spec == nil {
+		spec = new(cluster.ServiceSpec)
+	}
+	endpoints, slots := 0, 1
+	for _, of := range v.SlicesOf(s.Key) {
+		endpoints += len(of.Endpoints)
+		if of.EndpointWeight() != "" {
+			slots = math.MaxUint8
+		}
+	}
+	if spec.SlowStart != "" {
+		slots = math.MaxUint8
+	}
+	addresses := len(s.ClusterIPs) + len(spec.ExternalIPs) + len(spec.Ingress)
+	if len(spec.NodePorts) > 0 {
+		addresses += nodeAddresses
+	}
+	return addresses * len(s.Ports) * (fixed + perRange*len(spec.SourceRanges) + lists*perSlot*slots*endpoints)
 }
 
 // compile compiles each port for each family that the Service has a cluster IP of.

@@ -4,6 +4,7 @@ package httpserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,8 @@ type Config struct {
 	// Connections are those of this server, and of others that share the account.
 	Connections *budget.Account
 	Handler     http.Handler
+	// TLS, if not nil, also serves connections that begin with TLS. The others are served as before.
+	TLS *tls.Config
 	// Timeout is for receiving a request, and for its response.
 	Timeout time.Duration
 	Log     *slog.Logger
@@ -66,7 +69,11 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s (%s): %w", address, cfg.Name, reason(err))
 	}
-	return &Server{name: cfg.Name, listener: cfg.Connections.Listener(l), http: New(cfg)}, nil
+	l = cfg.Connections.Listener(l)
+	if cfg.TLS != nil {
+		l = mix(l, cfg.TLS)
+	}
+	return &Server{name: cfg.Name, listener: l, http: New(cfg)}, nil
 }
 
 // reason returns an error of listening without the address.

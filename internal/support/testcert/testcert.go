@@ -31,7 +31,7 @@ type Certificate struct {
 	certificate, key []byte // PEM
 }
 
-// New creates a certificate with a P-256 key for the DNS name. It is valid for the day
+// New creates a certificate with a P-256 key for the DNS name or address. It is valid for the day
 // that ends at until.
 func New(name string, until time.Time) (*Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -44,6 +44,9 @@ func New(name string, until time.Time) (*Certificate, error) {
 		NotBefore: until.Add(-day), NotAfter: until,
 		DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA: true, BasicConstraintsValid: true,
+	}
+	if ip := net.ParseIP(name); ip != nil {
+		template.IPAddresses = append(template.IPAddresses, ip)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	networkingv1 "k8s.io/client-go/kubernetes/typed/networking/v1"
 	"sigs.k8s.io/yaml"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -104,14 +105,17 @@ func TestAlloc(t *testing.T) {
 
 // allocPlane is an API server, and the ranges it gives addresses out from.
 type allocPlane struct {
-	services typedv1.ServiceInterface
-	ranges   []netip.Prefix
+	services  typedv1.ServiceInterface
+	addresses networkingv1.IPAddressInterface
+	ranges    []netip.Prefix
 }
 
 func startAlloc(t *testing.T, ranges string) *allocPlane {
 	t.Helper()
 	c := controlplanetest.Start(t, controlplane.Options{ServiceCIDRs: ranges})
-	p := &allocPlane{services: c.Client().CoreV1().Services(metav1.NamespaceDefault)}
+	p := &allocPlane{
+		services: c.Client().CoreV1().Services(metav1.NamespaceDefault), addresses: c.Client().NetworkingV1().IPAddresses(),
+	}
 	for text := range strings.SplitSeq(ranges, ",") {
 		p.ranges = append(p.ranges, netip.MustParsePrefix(text))
 	}
@@ -150,6 +154,36 @@ func (s allocStep) manifest() string {
 func (p *allocPlane) apply(ctx context.Context, s allocStep) (*corev1.Service, error) {
 	force := true
 	return p.services.Patch(ctx, s.name, types.ApplyYAMLPatchType, []byte(s.manifest()), metav1.PatchOptions{FieldManager: "e2e", Force: &force})
+}
+
+// repair releases addresses that no Service has. The API server ignores errors when it releases one, as they come on a
+// busy machine, and repairs that itself after minutes (k8s.io/kubernetes/pkg/registry/core/service/ipallocator).
+func (p *allocPlane) repair(t *testing.T) {
+	t.Helper()
+	services, err := p.services.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := make(map[string]bool)
+	for i := range services.Items {
+		for _, ip := range services.Items[i].Spec.ClusterIPs {
+			held[ip] = true
+		}
+	}
+	reserved, err := p.addresses.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range reserved.Items {
+		ip := &reserved.Items[i]
+		if ref := ip.Spec.ParentRef; held[ip.Name] || ref == nil || ref.Namespace != metav1.NamespaceDefault {
+			continue
+		}
+		t.Logf("the API server keeps %s of Service %s", ip.Name, ip.Spec.ParentRef.Name)
+		if err := p.addresses.Delete(t.Context(), ip.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // allocWorld is a Store that an Allocator completes.
@@ -214,6 +248,7 @@ func (p *allocPlane) compare(t *testing.T, steps []allocStep) {
 	theirs, ours, declared := make(map[string]*cluster.Service), make(map[string]*cluster.Service), make(map[string]*cluster.Service)
 	t.Cleanup(func() { p.clear(t, steps) })
 	for _, step := range steps {
+		p.repair(t)
 		applied, err := p.apply(t.Context(), step)
 		now, refused, ok := w.apply(t, step)
 		if !ok { // not to be read

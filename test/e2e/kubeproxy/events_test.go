@@ -2,6 +2,7 @@ package kubeproxy
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,10 +67,15 @@ func TestEvent(t *testing.T) {
 		}
 	}
 	found, err := client.Events("default").SearchWithContext(t.Context(), scheme.Scheme, service) // as kubectl describe
-	if err != nil || len(found.Items) != 1 {
-		t.Fatalf("Events of the Service: %v, %v, want one", found, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	got := found.Items[0]
+	// On a busy machine the API server has Events of its own, of the address's allocation.
+	written := slices.DeleteFunc(found.Items, func(e corev1.Event) bool { return e.ReportingController != "portolan.dev/proxy" })
+	if len(written) != 1 {
+		t.Fatalf("Events of the Service: %+v, want one of the service proxy", written)
+	}
+	got := written[0]
 	if got.Reason != event.Reason || got.Message != event.Note || got.Type != "Warning" || got.ReportingInstance != "node-1" {
 		t.Errorf("the Event is %+v", got)
 	}

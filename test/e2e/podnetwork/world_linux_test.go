@@ -327,18 +327,23 @@ func (n *node) state() string {
 }
 
 // records are the names of the files that hold what a Pod has. Those of addresses that are not to be given again at
-// once say when they were released.
+// once say when they were released. A file that goes meanwhile, as those do that the agent writes a record to first, is
+// none.
 func (n *node) records() (names []string) {
 	n.Helper()
 	must(n, filepath.WalkDir(n.path("network"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		var text []byte
+		if err == nil && !d.IsDir() {
+			text, err = os.ReadFile(path)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil, d.IsDir(), strings.Contains(string(text), `"released"`), strings.HasSuffix(path, ".lock"):
 			return err
 		}
-		text, err := os.ReadFile(path)
-		if err == nil && !strings.Contains(string(text), `"released"`) && !strings.HasSuffix(path, ".lock") {
-			names = append(names, path)
-		}
-		return err
+		names = append(names, path)
+		return nil
 	}))
 	return names
 }

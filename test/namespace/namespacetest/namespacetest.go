@@ -129,32 +129,69 @@ var podGateways = []netip.Prefix{netip.MustParsePrefix("169.254.1.1/32"), netip.
 // of the node, which has routes to them, as network plugins without a bridge do.
 func AttachPod(tb testing.TB, device string, addrs ...netip.Addr) *namespace.Network {
 	tb.Helper()
+	return AttachRouted(tb, Routed{Device: device, Gateways: podGateways, Addrs: addrs})
+}
+
+// Routed is a namespace that AttachRouted makes.
+type Routed struct {
+	// Device is the device of the caller's namespace, and Gateways are its addresses.
+	Device   string
+	Gateways []netip.Prefix
+	// Addrs are those of the new namespace.
+	Addrs []netip.Addr
+	// Sources are addresses that the caller's namespace has otherwise, and sends from. If there are none, it
+	// sends from the Gateways.
+	Sources []netip.Addr
+}
+
+// AttachRouted makes a namespace that has its addresses on its device eth0, linked to a new device of the caller's
+// namespace, which has routes to them.
+func AttachRouted(tb testing.TB, r Routed) *namespace.Network {
+	tb.Helper()
 	n := New(tb)
 	must(tb, netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "eth0", PeerNamespace: netlink.NsFd(n.Fd()),
+		LinkAttrs: netlink.LinkAttrs{Name: r.Device}, PeerName: "eth0", PeerNamespace: netlink.NsFd(n.Fd()),
 	}))
-	SetUp(tb, device, podGateways...)
-	Do(tb, n, func() {
-		SetUp(tb, "eth0")
-		own, err := netlink.LinkByName("eth0")
-		must(tb, err)
-		for _, g := range podGateways {
-			to := host(g.Addr())
-			must(tb, netlink.RouteReplace(&netlink.Route{LinkIndex: own.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
-			must(tb, netlink.RouteAdd(&netlink.Route{LinkIndex: own.Attrs().Index, Gw: to.IP}))
-		}
-		for _, a := range addrs {
-			must(tb, netlink.AddrAdd(own, &netlink.Addr{IPNet: host(a), Flags: unix.IFA_F_NODAD}))
-		}
-	})
-	link, err := netlink.LinkByName(device)
+	SetUp(tb, r.Device)
+	link, err := netlink.LinkByName(r.Device)
 	must(tb, err)
-	for _, a := range addrs {
-		must(tb, netlink.RouteAdd(&netlink.Route{
-			LinkIndex: link.Attrs().Index, Dst: host(a), Scope: netlink.SCOPE_LINK,
-		}))
+	scope := netlink.SCOPE_UNIVERSE
+	if len(r.Sources) > 0 {
+		scope = netlink.SCOPE_LINK // so that it is no source
+	}
+	for _, g := range r.Gateways {
+		ip := &net.IPNet{IP: g.Addr().AsSlice(), Mask: net.CIDRMask(g.Bits(), g.Addr().BitLen())}
+		must(tb, netlink.AddrAdd(link, &netlink.Addr{IPNet: ip, Flags: unix.IFA_F_NODAD, Scope: int(scope)}))
+	}
+	Do(tb, n, func() { routeThrough(tb, &r) })
+	awaitUp(tb, r.Device)
+	Do(tb, n, func() { awaitUp(tb, "eth0") })
+	for _, a := range r.Addrs {
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: host(a), Scope: netlink.SCOPE_LINK}
+		for _, s := range r.Sources {
+			if s.BitLen() == a.BitLen() {
+				route.Src = s.AsSlice()
+			}
+		}
+		must(tb, netlink.RouteAdd(route))
 	}
 	return n
+}
+
+// routeThrough gives the new namespace its addresses, and routes through its gateways.
+func routeThrough(tb testing.TB, r *Routed) {
+	tb.Helper()
+	SetUp(tb, "eth0")
+	own, err := netlink.LinkByName("eth0")
+	must(tb, err)
+	for _, a := range r.Addrs {
+		must(tb, netlink.AddrAdd(own, &netlink.Addr{IPNet: host(a), Flags: unix.IFA_F_NODAD}))
+	}
+	for _, g := range r.Gateways {
+		to := host(g.Addr())
+		must(tb, netlink.RouteReplace(&netlink.Route{LinkIndex: own.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
+		must(tb, netlink.RouteAdd(&netlink.Route{LinkIndex: own.Attrs().Index, Gw: to.IP}))
+	}
 }
 
 // host returns the network that has an address only.
@@ -206,4 +243,18 @@ func SendFrames(
 		}
 		return nil
 	})
+}
+
+// awaitUp waits until a device sends what it is given: until then, the kernel drops it.
+func awaitUp(tb testing.TB, device string) {
+	tb.Helper()
+	for range 5000 {
+		link, err := netlink.LinkByName(device)
+		must(tb, err)
+		if link.Attrs().OperState == netlink.OperUp {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	tb.Fatalf("device %s is not up", device)
 }

@@ -45,7 +45,7 @@ type Agent struct {
 
 	parts, kubeconfig, config, socket string
 	pods                              atomic.Int64 // how many there were
-	log                               *agentLog
+	log                               *child.Log
 
 	mu      sync.Mutex // guards the fields below
 	process *exec.Cmd  // nil after Stop
@@ -82,7 +82,7 @@ func Prepare(t *testing.T, parts, sections string, objects ...metav1.Object) *Ag
 	dir := t.TempDir()
 	a := &Agent{
 		API: apitest.New(t), Program: os.Getenv(binary), parts: parts, config: filepath.Join(dir, "portolan.yaml"),
-		socket: filepath.Join(dir, "cni.sock"), log: new(agentLog),
+		socket: filepath.Join(dir, "cni.sock"), log: new(child.Log),
 	}
 	a.kubeconfig = a.API.Kubeconfig(t)
 	text := fmt.Sprintf("policy: {cni: {socket: %s}}\nadmin: {listen: '%s'}\n%s\n", a.socket, Admin, sections)
@@ -124,24 +124,7 @@ func (a *Agent) Replace(t *testing.T, meanwhile func()) {
 }
 
 // Log returns what the agents logged.
-func (a *Agent) Log() string {
-	a.log.mu.Lock()
-	defer a.log.mu.Unlock()
-	return a.log.text.String()
-}
-
-// agentLog is what agents logged.
-type agentLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *agentLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+func (a *Agent) Log() string { return a.log.String() }
 
 // spawn starts an agent.
 func (a *Agent) spawn(t *testing.T) {

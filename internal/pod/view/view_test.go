@@ -1,0 +1,173 @@
+package view
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
+	"portolan.dev/portolan/internal/policy/ruleset"
+)
+
+// shop returns a model with a Service, three Pods, of which one is not ready, and two policies.
+func shop(t *testing.T, see func(*Model)) {
+	t.Helper()
+	store, web := cluster.NewStore(), cluster.Key{Namespace: "shop", Name: "web"}
+	store.Update(func(tx *cluster.Tx) {
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+		tx.Put(&cluster.Namespace{Name: "shop"})
+		tx.Put(&cluster.Service{
+			Key: web, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.7")}, Selector: map[string]string{"app": "web"},
+			Ports: []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}},
+			Spec:  &cluster.ServiceSpec{Type: cluster.NodePort, NodePorts: []uint16{30080}},
+		})
+		slice := &cluster.EndpointSlice{
+			Key: web, Service: "web", AddressType: cluster.IPv4,
+			Ports: []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 8080}},
+		}
+		for i, name := range []string{"web-0", "web-1", "web-2"} {
+			at := netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})
+			tx.Put(&cluster.Pod{
+				Key: cluster.Key{Namespace: "shop", Name: name}, IPs: []netip.Addr{at}, Labels: map[string]string{"app": "web"},
+				Spec: new(cluster.PodSpec), Ready: i > 0,
+			})
+			slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{
+				Addr: at, Pod: name, Ready: i == 1, Serving: i > 0, Terminating: i == 2,
+			})
+		}
+		tx.Put(slice)
+		tx.Put(&cluster.NetworkPolicy{
+			Key: web, Pods: cluster.Selector{Labels: map[string]string{"app": "web"}}, Ingress: true, Egress: true, Audit: true,
+			IngressRules: []cluster.PolicyRule{{
+				Peers: []cluster.PolicyPeer{
+					{Pods: &cluster.Selector{Labels: map[string]string{"app": "client"}}},
+					{Namespaces: &cluster.Selector{Labels: map[string]string{labelOfName: "ops"}}},
+					{
+						Block:  netip.MustParsePrefix("10.0.0.0/8"),
+						Except: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+					},
+				},
+				Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, Number: 8080}, {Protocol: cluster.UDP, Number: 1, End: 9}},
+			}},
+		})
+		tx.Put(&cluster.ClusterNetworkPolicy{
+			Name: "guard", Tier: cluster.AdminTier, Priority: 5, IngressRules: []cluster.TierRule{{
+				Action: cluster.Deny, Peers: []cluster.TierPeer{{Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
+			}},
+		})
+	})
+	store.View(func(v *cluster.View) {
+		see(&Model{
+			View: v, Linter: &lint.Linter{View: v, Domains: []string{"cluster.local"}}, Whole: true,
+			Ask: func(name string, typ dnswire.Type) []dnswire.Record {
+				if typ != dnswire.TypeA {
+					return nil
+				}
+				return []dnswire.Record{{Name: name, TTL: 5, Type: "A", Data: "10.96.0.7"}}
+			},
+		})
+	})
+}
+
+func TestService(t *testing.T) {
+	t.Parallel()
+	shop(t, func(m *Model) {
+		s := m.Service(cluster.Key{Namespace: "shop", Name: "web"})
+		if s == nil || s.Type != "NodePort" || len(s.Names) != 1 || s.Names[0].Data[0] != "10.96.0.7" {
+			t.Fatalf("Service(shop/web) = %+v, want its type and its A record", s)
+		}
+		want := []struct {
+			pod  string
+			used bool
+			why  string
+		}{{"web-0", false, "not ready"}, {"web-2", false, "terminating"}, {"web-1", true, ""}}
+		for i, w := range want {
+			if e := s.Endpoints[i]; e.Pod != w.pod || e.Used != w.used || !strings.HasPrefix(e.Why, w.why) ||
+				!slices.Equal(e.Ports, []string{"http 8080/TCP"}) {
+				t.Errorf("Service(shop/web): endpoint %d is %+v, want %+v", i, e, w)
+			}
+		}
+		if at := s.Addresses[len(s.Addresses)-1]; at.Kind != "NodePort" || at.Ports[0] != "http 30080/TCP" {
+			t.Errorf("Service(shop/web): the last address is %+v, want the node port", at)
+		}
+		if len(s.PolicyIn) != 2 || s.PolicyIn[0].Name != "guard" || s.PolicyIn[1].Pods != 3 || s.PodsJudged != 3 {
+			t.Errorf("Service(shop/web): policies %+v of %d Pods, want guard before web", s.PolicyIn, s.PodsJudged)
+		}
+	})
+}
+
+// TestNotRead verifies that a view says which setting would have the rest read.
+func TestNotRead(t *testing.T) {
+	t.Parallel()
+	shop(t, func(m *Model) {
+		m.Whole, m.Cure = false, "set admin.page to cluster"
+		s := m.Service(cluster.Key{Namespace: "shop", Name: "web"})
+		if len(s.NotRead) == 0 || !strings.Contains(s.NotRead[0].Why, m.Cure) {
+			t.Errorf("Service(shop/web) of names only: notRead %+v, want the setting", s.NotRead)
+		}
+		if len(s.Findings)+len(s.PolicyIn) > 0 {
+			t.Errorf("Service(shop/web) of names only: %+v, %+v, want no findings and policies", s.Findings, s.PolicyIn)
+		}
+	})
+}
+
+func TestEffect(t *testing.T) {
+	t.Parallel()
+	shop(t, func(m *Model) {
+		policy := cluster.NetworkPolicies.Get(m.View, cluster.Key{Namespace: "shop", Name: "web"})
+		guard := cluster.ClusterNetworkPolicies.Get(m.View, cluster.Key{Name: "guard"})
+		const audit = " (audit mode: what it denies is logged only)"
+		for claim, test := range map[string]struct{ got, want string }{
+			"ingress": {effect(policy, ruleset.Ingress), "allows from Pods app=client of the namespace, " +
+				"all Pods of namespace ops, 10.0.0.0/8 except 10.1.0.0/16 on TCP 8080, UDP 1-9" + audit},
+			"no rules": {effect(policy, ruleset.Egress), "allows nothing" + audit},
+			"a tier":   {effectOfTier(guard, ruleset.Ingress), "Admin, priority 5: denies from 192.0.2.0/24"},
+		} {
+			if test.got != test.want {
+				t.Errorf("effect of %s: %q, want %q", claim, test.got, test.want)
+			}
+		}
+	})
+}
+
+// TestFinishedPod: a Pod that has finished is not ready, whatever its conditions are, and is found by its address.
+func TestFinishedPod(t *testing.T) {
+	t.Parallel()
+	const done = "---\napiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: done}\nspec: {containers: [{name: a}]}\n" +
+		"status: {phase: Succeeded, podIP: 10.244.0.9, podIPs: [{ip: 10.244.0.9}], conditions: [{type: Ready, status: 'True'}]}\n"
+	routes(t, done, func(m *Model) {
+		m.ResolvConf = func(*dnsconfig.Subject) (r dnsconfig.Resolution) { return r }
+		if p := m.Pod(cluster.Key{Namespace: "shop", Name: "done"}); p.Ready || p.Why != "it has finished" {
+			t.Errorf("Pod(shop/done) = ready %t, %q", p.Ready, p.Why)
+		}
+		const want = "had the address 10.244.0.9, and has finished"
+		if found := m.Search("10.244.0.9", 2).Items; len(found) != 1 || found[0].Title != "shop/done" || found[0].Detail != want {
+			t.Errorf("Search(10.244.0.9) = %+v, want %s", found, want)
+		}
+	})
+}
+
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	shop(t, func(m *Model) {
+		for text, want := range map[string]string{
+			"web": "Service shop/web", "WEB": "Service shop/web", "web-1": "Pod shop/web-1", "shop/web": "Service shop/web",
+			"web.shop": "Service shop/web", "web.shop.svc.cluster.local": "Service shop/web", "10.96.0.7": "Service shop/web",
+			"10.96.0.7:80": "Service shop/web", "10.244.0.1": "Pod shop/web-1", "eb-2": "Pod shop/web-2",
+			"guard": "ClusterNetworkPolicy guard", "www.example.com": "name www.example.com",
+			"http://web.shop:80/a?b": "Service shop/web", "https://www.example.com/": "name www.example.com", "192.0.2.1": "address 192.0.2.1",
+		} {
+			found := m.Search(text, 1)
+			if len(found.Items) != 1 || found.Items[0].Kind+" "+found.Items[0].Title != want {
+				t.Errorf("Search(%q, 1) = %+v, want %s", text, found, want)
+			}
+		}
+		if found := m.Search("web", 2); !found.More || len(found.Items) != 2 {
+			t.Errorf(`Search("web", 2) = %+v, want two and more`, found)
+		}
+	})
+}

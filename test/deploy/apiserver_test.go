@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,6 +40,10 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 	ctx := t.Context()
 	control := startControlPlane(ctx, t)
 	warnRestricted(ctx, t, control)
+	monitoring := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "monitoring"}} // where dashboards are
+	if _, err := control.Client().CoreV1().Namespaces().Create(ctx, monitoring, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	all := variants(t)
 	all["helm, dual-stack"] = rendered(t, valuesOf(t, `clusterDNS: {createService: true, ips: [10.96.0.10, "fd00:10:96::a"]}`))
 	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
@@ -49,6 +54,7 @@ func TestDryRun(t *testing.T) { //nolint:tparallel // the subtests take moments
 	for claim, tt := range matrix {
 		made := rendered(t, valuesOf(t, tt.values))
 		delete(made, "ServiceMonitor/portolan") // of a kind that the API server has not
+		delete(made, "PrometheusRule/portolan")
 		delete(made, "DaemonSet/portolan-node") // see nodeVariants
 		if claim != externalAddresses {         // which the API server warns of
 			all["helm, "+claim] = made

@@ -70,6 +70,8 @@ var matrix = map[string]struct {
 	}},
 	"ServiceMonitor": {"{serviceMonitor: {enabled: true, namespace: monitoring, labels: {release: prometheus}, interval: 30s, scrapeTimeout: 10s, " +
 		"relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: drop, regex: x, sourceLabels: [y]}]}}", wantMonitor},
+	"PrometheusRule": {"prometheusRule: {enabled: true, namespace: monitoring, labels: {release: prometheus}}", wantRule},
+	"dashboards":     {`dashboards: {enabled: true, namespace: monitoring, labels: {grafana_dashboard: "1"}, annotations: {grafana_folder: DNS}}`, wantDashboards},
 	"an account that is there": {"serviceAccount: {create: false, name: dns}", func(t *testing.T, all objects) {
 		t.Helper()
 		if all["ServiceAccount/portolan"] != nil || all["ServiceAccount/dns"] != nil {

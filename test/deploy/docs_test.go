@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"portolan.dev/portolan/build/dashboard"
 	"portolan.dev/portolan/internal/gateway/proxy"
 	"portolan.dev/portolan/internal/gateway/table"
 )
@@ -16,7 +18,7 @@ import (
 var metricName = regexp.MustCompile(`\bportolan_[a-z_]+`)
 
 // TestAlerts: each alert says what it means, asks for metrics that exist, and
-// has its line in the page for those who get it.
+// has its line in the page for those who get it, and a runbook, to which it leads.
 func TestAlerts(t *testing.T) {
 	var file struct {
 		Groups []struct {
@@ -38,8 +40,14 @@ func TestAlerts(t *testing.T) {
 		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" {
 			t.Errorf("%s has no severity or no summary", rule.Alert)
 		}
-		if !strings.Contains(page, "\n| "+rule.Alert+" |") {
+		if !strings.Contains(page, "\n| ["+rule.Alert+"](runbooks/"+rule.Alert+".md) |") {
 			t.Errorf("operate.md has no line for %s", rule.Alert)
+		}
+		if want := runbooks + rule.Alert + ".md"; rule.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url %q, want %s", rule.Alert, rule.Annotations["runbook_url"], want)
+		}
+		if !strings.HasPrefix(readFile(t, filepath.Join(runbookDir, rule.Alert+".md")), "# "+rule.Alert+"\n") {
+			t.Errorf("the runbook of %s has another title", rule.Alert)
 		}
 		for _, name := range metricName.FindAllString(rule.Expr, -1) {
 			if !slices.Contains(metrics, strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")) {
@@ -47,10 +55,56 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile(`\n\| (Portolan\w+) \|`).FindAllStringSubmatch(page, -1) {
-		if !slices.Contains(alerts, m[1]) {
-			t.Errorf("operate.md has a line for %s, which is no alert", m[1])
+	index := readFile(t, filepath.Join(runbookDir, "README.md"))
+	for name, text := range map[string]string{"operate.md": page, "runbooks/README.md": index} {
+		var lines []string
+		for _, m := range regexp.MustCompile(`\n\| \[(Portolan\w+)\]`).FindAllStringSubmatch(text, -1) {
+			lines = append(lines, m[1])
 		}
+		if diff := cmp.Diff(alerts, lines); diff != "" {
+			t.Errorf("the table of %s (-alerts +lines):\n%s", name, diff)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(runbookDir, "Portolan*.md"))
+	if err != nil || len(files) != len(alerts) {
+		t.Errorf("%d runbooks of %d alerts, %v", len(files), len(alerts), err)
+	}
+}
+
+const (
+	runbookDir = "../../docs/runbooks"
+	runbooks   = "https://portolan.dev/portolan/docs/runbooks/"
+)
+
+// TestMetricsOfDashboards: each metric in a dashboard or a runbook is in the documentation.
+func TestMetricsOfDashboards(t *testing.T) {
+	t.Parallel()
+	var documented strings.Builder
+	for _, page := range []string{"operate", "gateway", "policy", "proxy", "network"} {
+		documented.WriteString(readFile(t, "../../docs/"+page+".md"))
+	}
+	known := metricName.FindAllString(documented.String(), -1)
+	want := func(where, text string) {
+		for _, name := range metricName.FindAllString(text, -1) {
+			base := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, "")
+			if !slices.Contains(known, base) && !slices.Contains(known, name) {
+				t.Errorf("%s has the metric %s, which is in no table of the documentation", where, name)
+			}
+		}
+	}
+	for _, d := range dashboard.All() {
+		text, err := d.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want("dashboard "+d.Name, string(text))
+	}
+	files, err := filepath.Glob(filepath.Join(runbookDir, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		want(file, readFile(t, file))
 	}
 }
 
@@ -103,7 +157,14 @@ func serverMetrics(page string) string {
 // TestLinks: the pages link to files that are there, save those that others
 // of the documentation are still to bring.
 func TestLinks(t *testing.T) {
-	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "docs/node.md", "docs/network.md", "docs/controller.md", "docs/gateway.md", "deploy/README.md", "deploy/helm/portolan/README.md"} {
+	runbooks, err := filepath.Glob("../../docs/runbooks/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range runbooks {
+		runbooks[i] = strings.TrimPrefix(runbooks[i], "../../")
+	}
+	for _, page := range append(runbooks, "docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "docs/node.md", "docs/network.md", "docs/controller.md", "docs/gateway.md", "deploy/README.md", "deploy/helm/portolan/README.md") {
 		file := filepath.Join("../..", page)
 		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(readFile(t, file), -1) {
 			if strings.HasPrefix(m[1], "https://") || m[1] == "bench.md" {

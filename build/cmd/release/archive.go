@@ -7,10 +7,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"portolan.dev/portolan/build/man"
+	"portolan.dev/portolan/internal/cli"
 )
 
 // entry is a file in an archive.
@@ -71,17 +76,30 @@ func writeTarGz(file string, entries []entry, t time.Time) error {
 	return os.WriteFile(file, data, 0o644)
 }
 
-// writeProgramArchive writes what users of one platform download.
-func writeProgramArchive(s settings, b program) error {
+// manualPages returns the manual pages of the commands, in the directory that man(1) reads.
+func manualPages(r release) (pages []entry) {
+	texts := man.Book{Version: r.version, Time: r.time}.Pages(cli.Command())
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		pages = append(pages, entry{name: "man/man1/" + name, mode: 0o644, data: []byte(texts[name])})
+	}
+	return pages
+}
+
+// writeProgramArchive writes what users of one platform download: the program, its license and manual pages.
+func writeProgramArchive(s settings, b program, pages []entry) error {
 	name := b.release.fileName(b.platform.String())
 	dir := name + "/"
-	entries := []entry{{name: dir + "portolan", mode: 0o755, data: b.data}}
+	entries := []entry{{name: dir + b.platform.executable(), mode: 0o755, data: b.data}}
 	for _, file := range []string{"LICENSE", "README.md"} {
 		data, err := os.ReadFile(filepath.Join(s.repository, file))
 		if err != nil {
 			return err
 		}
 		entries = append(entries, entry{name: dir + file, mode: 0o644, data: data})
+	}
+	for _, page := range pages {
+		page.name = dir + page.name
+		entries = append(entries, page)
 	}
 	return writeTarGz(filepath.Join(s.out, name+".tar.gz"), entries, b.release.time)
 }

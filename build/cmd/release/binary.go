@@ -22,6 +22,14 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "_" + p.arch }
 
+// executable is the name of the program's file.
+func (p platform) executable() string {
+	if p.os == "windows" {
+		return "portolan.exe"
+	}
+	return "portolan"
+}
+
 // program is the binary for one platform.
 type program struct {
 	platform platform

@@ -1,9 +1,10 @@
 // Command release builds everything that a release publishes into one
 // directory, without Docker and without a registry:
 //
-//	go build ─► binaries ─┬─► portolan_VERSION_OS_ARCH.tar.gz        with LICENSE and README.md
+//	go build ─► binaries ─┬─► portolan_VERSION_OS_ARCH.tar.gz        with LICENSE, README.md and manual pages
 //	                      ├─► portolan_VERSION_OS_ARCH.spdx.json     SBOM, from the binary's build information
 //	                      └─► portolan_VERSION_image.tar             OCI image layout, one manifest for each platform
+//	archives ───────────────► portolan.yaml                          the manifest of krew, with -downloads
 //	deploy/helm/portolan ───► portolan-VERSION.tgz                   the chart
 //	all of these ───────────► SHA256SUMS
 //
@@ -29,12 +30,15 @@ import (
 )
 
 // platforms are those that binaries are built for. Those of Linux are in the
-// image, too.
+// image, too; those of Windows are for the commands that read a cluster or
+// manifests.
 var platforms = []platform{
 	{"linux", "amd64"},
 	{"linux", "arm64"},
 	{"darwin", "amd64"},
 	{"darwin", "arm64"},
+	{"windows", "amd64"},
+	{"windows", "arm64"},
 }
 
 // settings are what the flags say.
@@ -42,6 +46,8 @@ type settings struct {
 	repository string // its directory
 	out        string // the directory that the files are written to
 	image      string // the image's repository in the chart; the chart's own when empty
+	downloads  string // where releases are downloaded, each below its version; empty for no manifest of krew
+	homepage   string // for the manifest
 	platforms  []platform
 }
 
@@ -50,6 +56,9 @@ func main() {
 	flag.StringVar(&s.repository, "C", ".", "the repository's `directory`")
 	flag.StringVar(&s.out, "o", "dist", "write to this `directory`, which is emptied first")
 	flag.StringVar(&s.image, "image", "", "the image's `repository` in the chart, such as registry.example/owner/portolan")
+	flag.StringVar(&s.downloads, "downloads", "",
+		"write the manifest of krew for archives below this `URL`, such as https://github.com/OWNER/NAME/releases/download")
+	flag.StringVar(&s.homepage, "homepage", "https://portolan.dev", "the homepage in the manifest of krew is this `URL`")
 	only := flag.String("platform", "", "build for this `OS_ARCH` alone, such as linux_amd64")
 	verify := flag.Bool("verify", false, "build a second time from a clone in another directory, and compare")
 	flag.Parse()
@@ -92,11 +101,17 @@ func run(ctx context.Context, s settings) error {
 	if strings.Contains(r.version, "+dirty") {
 		fmt.Fprintln(os.Stderr, "release: warning: the working tree has changes that are not committed")
 	}
+	pages := manualPages(r)
 	for _, p := range programs {
-		if err := writeProgramArchive(s, p); err != nil {
+		if err := writeProgramArchive(s, p, pages); err != nil {
 			return err
 		}
 		if err := writeSBOM(filepath.Join(s.out, r.fileName(p.platform.String()+".spdx.json")), p); err != nil {
+			return err
+		}
+	}
+	if s.downloads != "" {
+		if err := writeKrew(s, programs); err != nil {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ func TestRepeatedReleaseIsEqual(t *testing.T) {
 	for i := range sums {
 		out := t.TempDir()
 		for _, b := range example() {
-			if err := writeProgramArchive(settings{repository: "../../..", out: out}, b); err != nil {
+			if err := writeProgramArchive(settings{repository: "../../..", out: out}, b, manualPages(b.release)); err != nil {
 				t.Fatal(err)
 			}
 			if err := writeSBOM(filepath.Join(out, b.platform.String()+".spdx.json"), b); err != nil {

@@ -64,7 +64,7 @@ type situation struct {
 	// Certificates are other certificates of the Secrets of base.yaml.
 	Certificates map[string]certificate `yaml:"certificates"`
 	First        fault                  `yaml:"first"`
-	Second       *fault                 `yaml:"second"`
+	Second       *fault                 `yaml:"second"` // in the same layer, or in one behind it
 }
 
 // certificate is a certificate for a name, which may have expired.
@@ -157,7 +157,7 @@ func checkFaults(t *testing.T, e *path.Explanation, s *situation) {
 	if e.State != first.State || e.Cause != first.Layer {
 		t.Errorf("%s is %s by %q, want %s by %s", e.Target, e.State, e.Cause, first.State, first.Layer)
 	}
-	if got := faultOf(e.Step(first.Layer)); got == nil || *got != first {
+	if got := faultOf(e.Step(first.Layer), 0); got == nil || *got != first {
 		t.Errorf("the first fault is %s\nwant %s", got, &first)
 	}
 	behind := false
@@ -168,9 +168,12 @@ func checkFaults(t *testing.T, e *path.Explanation, s *situation) {
 			t.Errorf("layer %s is assumed: %t", step.Layer, step.Assumed)
 		}
 		if behind && second == nil && step.State == path.Broken {
-			second = faultOf(step)
+			second = faultOf(step, 0)
 		}
 		behind = behind || step.Layer == first.Layer
+	}
+	if rest != nil && rest.Layer == first.Layer {
+		second = faultOf(e.Step(first.Layer), 1)
 	}
 	if rest != nil && rest.State == "" {
 		rest.State = path.Broken
@@ -193,14 +196,14 @@ func textOf(t *testing.T, e *path.Explanation) string {
 	return b.String()
 }
 
-// faultOf returns what a layer says first.
-func faultOf(s *path.Step) *fault {
+// faultOf returns what a layer says first, or after so many other faults.
+func faultOf(s *path.Step, after int) *fault {
 	if s == nil {
 		return nil
 	}
 	f := &fault{Layer: s.Layer, State: s.State}
-	if len(s.Diagnoses) > 0 {
-		f.Why, f.Cure = s.Diagnoses[0].Why, s.Diagnoses[0].Cure
+	if after < len(s.Diagnoses) {
+		f.Why, f.Cure = s.Diagnoses[after].Why, s.Diagnoses[after].Cure
 	}
 	return f
 }

@@ -78,11 +78,13 @@ func (t *try) source(from, to *semantics.End, e netip.AddrPort) *semantics.End {
 
 // denied adds why policies deny the client to connect to an endpoint.
 func (x *explainer) denied(u *Use) {
-	d := u.denials(x.e.From)[0]
-	x.add(d.Rule, d.Cure, "%s", d.Why)
+	for _, d := range u.denials(x.e.From) {
+		x.add(d.Rule, d.Cure, "%s", d.Why)
+	}
 }
 
-// denials returns why policies deny a client to connect to the endpoint, of the direction that is judged first.
+// denials returns why policies deny a client to connect to the endpoint: its egress, which is judged first, and the
+// ingress of the endpoint, which would deny it next.
 func (u *Use) denials(from string) (all []explain.Diagnosis) {
 	for _, r := range []*Ruling{u.Egress, u.Ingress} {
 		if r == nil || r.Allowed {

@@ -9,7 +9,7 @@ import (
 // views are all views with data.
 var views = []string{
 	"", "#/explain", "#/explain?target=http%3A%2F%2Fserch.shop%2F&from=shop%2Fsearch-0&method=GET", "#/gateways", "#/pod/shop/client",
-	"#/search?q=web", "#/service/shop/web", "#/tail", "#/top", "#/service/shop/gone",
+	"#/policy/shop/web", "#/search?q=web", "#/service/shop/web", "#/tail", "#/top", "#/service/shop/gone",
 }
 
 // TestNarrow verifies that no view is wider than a small phone, nor is its text.

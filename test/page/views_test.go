@@ -14,7 +14,8 @@ func TestOverview(t *testing.T) {
 	p.inOrder("Overview", "What is wrong", "5 things need attention", "part proxy", "It is not ready: the nftables table is not written yet.",
 		"EndpointSlice objects are stale", "5 min", "the API server does not answer", "Cure:", "upstream 198.51.100.7:53",
 		"node node-2", "2 policies name Pods of other nodes only",
-		"Events over time", "Events per", "DNS queries", "Top failures", "serch.shop.svc.cluster.local.", "The Namespace has no such Service.",
+		"What is wrong with objects", "error · service shop/search · spec.selector", "it selects no Pod", "Cure: set app: search",
+		"3 more are not listed. There are 12 notes besides.", "Events over time", "Events per", "DNS queries", "Top failures", "serch.shop.svc.cluster.local.", "The Namespace has no such Service.",
 		"In the cluster", "Endpoint slices", "57", "Sources", "Upstreams", "Nodes", "Parts of this process")
 	p.until(`document.querySelector(".plot canvas")?.width > 0`)
 	if n := p.number(`[...document.querySelector(".plot canvas").getContext("2d")
@@ -73,6 +74,24 @@ func TestPod(t *testing.T) {
 	p.inOrder("Pod shop/client", "Nothing is known to be wrong", "Explain a connection from it", "Addresses", "10.244.1.9",
 		"Node", "node-1", "ready", "How it looks up names", "search domains of the node", "ClusterFirst", "nameserver 10.96.0.10", "options ndots:5", "Services that select it", "shop/client",
 		"it accepts connections from everywhere", "allows connections to the cluster DNS only")
+}
+
+// TestPolicy verifies the view of a policy, and that it is reached from what is wrong and from where it applies.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	p := open(t, s.URL, "#/policy/shop/web")
+	p.inOrder("NetworkPolicy shop/web", "What is wrong", "no rule of it allows egress to the cluster DNS", "Cure: allow egress",
+		"What it is for", "Pods app=web of the namespace", "what it denies is logged only", "Rules for incoming connections", "spec.ingress[0]",
+		"allows", "10.0.0.0/8 except 10.1.0.0/16", "TCP 8080", "spec.ingress[1]", "anywhere", "all", "Rules for outgoing connections",
+		"its Pods have no outgoing connections but those that other policies allow", "Pods that it applies to", "shop/web-0", "node-1")
+	p.visit("#/policy/guard")
+	p.inOrder("ClusterNetworkPolicy guard", "Nothing is known to be wrong with it.", "all Pods of all namespaces", "in the tier Admin, with priority 5",
+		"denies", "192.0.2.0/24", "It says nothing about outgoing connections.", "It applies to no Pod that runs.")
+	for _, from := range []string{"", "#/service/shop/web"} {
+		p.visit(from)
+		p.until(`document.querySelector('main a[href="#/policy/shop/web"]')`)
+	}
 }
 
 // TestExplain verifies that the form sends what the command takes, and that the first fault comes first.

@@ -22,6 +22,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/view"
+	"portolan.dev/portolan/internal/support/httpserver"
 )
 
 // Zones are the cluster's zones.
@@ -63,6 +64,10 @@ type Page struct {
 	parts atomic.Pointer[func() []view.Part]
 	// turn has a token while a view is computed, and waiting one for each request that waits or is computed.
 	turn, waiting chan struct{}
+	// found is what was found in the version foundIn of the model, for who has the turn; nil before that.
+	found   *view.Findings
+	foundAt time.Time
+	foundIn uint64
 
 	mu        sync.Mutex // guards what follows, beside turn
 	settings  config.Config
@@ -153,7 +158,10 @@ func (p *Page) Views() map[string]http.Handler {
 		"/api/v1/search":                      p.handler(p.search),
 		"/api/v1/services/{namespace}/{name}": p.handler(p.service),
 		"/api/v1/pods/{namespace}/{name}":     p.handler(p.pod),
+		"/api/v1/policies/{namespace}/{name}": p.handler(p.policy),
+		"/api/v1/policies/{name}":             p.handler(p.policy),
 		"/api/v1/gateways":                    p.handler(p.gateways),
+		"/api/v1/findings":                    p.handler(p.findings),
 		ExplainPath:                           p.answering(p.explain),
 	}
 }
@@ -266,6 +274,7 @@ func (p *Page) release() {
 	default:
 		return // rest comes again
 	}
+	p.found = nil
 	p.mu.Lock()
 	p.inspector = nil
 	p.mu.Unlock()
@@ -332,9 +341,5 @@ func writeError(w http.ResponseWriter, err error) {
 			w.Header().Set("Retry-After", "1")
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if body, failed := json.Marshal(map[string]string{"error": err.Error()}); failed == nil {
-		_, _ = w.Write(body) // it fails if the client closed the connection
-	}
+	httpserver.RespondError(w, status, err.Error())
 }

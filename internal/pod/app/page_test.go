@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
@@ -66,6 +68,30 @@ var hostile = []string{
 	"\xff\xfe", "%", "a\r\nX-Evil: 1", strings.Repeat("a.", 200), "[::1]:99999", "10.0.0.1/33", ":", "/", "//", "shop/", "/web",
 }
 
+// TestFindingsAreKept: findings are not computed anew in each request, and changes are found after a second.
+func TestFindingsAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := cluster.NewStore()
+		h := newPage(t, store)
+		finds := func() bool { return strings.Contains(ask(h, "/api/v1/findings").Body.String(), "service shop/lost") }
+		if finds() {
+			t.Fatal("a Service is found that does not exist")
+		}
+		store.Update(func(tx *cluster.Tx) {
+			tx.Put(&cluster.Namespace{Name: "shop"})
+			tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "lost"}, ExternalName: "10.0.0.1", Spec: &cluster.ServiceSpec{}})
+		})
+		if finds() {
+			t.Error("findings are computed anew at once")
+		}
+		time.Sleep(time.Second)
+		if !finds() {
+			t.Error("what changed is not found after a second")
+		}
+	})
+}
+
 func TestPageViews(t *testing.T) {
 	t.Parallel()
 	store := cluster.NewStore()
@@ -94,6 +120,10 @@ func TestPageViews(t *testing.T) {
 		"a limit that is no number":     {"/api/v1/search?q=a&limit=all", 400, "limit"},
 		"a Service that does not exist": {"/api/v1/services/shop/nothing", 404, "there is no Service shop/nothing"},
 		"a Pod that does not exist":     {"/api/v1/pods/shop/nothing", 404, "there is no Pod shop/nothing"},
+		"a policy that does not exist":  {"/api/v1/policies/shop/nothing", 404, "there is no NetworkPolicy shop/nothing"},
+		"a policy of the cluster":       {"/api/v1/policies/nothing", 404, "there is no ClusterNetworkPolicy nothing"},
+		"findings":                      {"/api/v1/findings", 200, `"href":"#/service/shop/`},
+		"a misspelled name":             {"/api/v1/search?q=chekout", 200, `has a similar name: checkout`},
 		"no target":                     {"/api/v1/explain", 400, "target"},
 		"no client":                     {"/api/v1/explain?target=web.shop", 400, "client"},
 		"a width":                       {"/api/v1/explain?target=a:80&from=outside&width=0", 400, "width"},
@@ -110,7 +140,8 @@ func TestPageViews(t *testing.T) {
 	for _, text := range hostile {
 		for _, path := range []string{
 			"/api/v1/search?q=" + url.QueryEscape(text), "/api/v1/services/shop/" + url.PathEscape(text),
-			"/api/v1/pods/" + url.PathEscape(text) + "/web", "/api/v1/explain?from=outside&target=" + url.QueryEscape(text),
+			"/api/v1/pods/" + url.PathEscape(text) + "/web", "/api/v1/policies/shop/" + url.PathEscape(text),
+			"/api/v1/policies/" + url.PathEscape(text), "/api/v1/explain?from=outside&target=" + url.QueryEscape(text),
 			"/api/v1/explain?target=web.shop:80&from=" + url.QueryEscape(text),
 		} {
 			w := ask(h, path)

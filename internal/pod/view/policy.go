@@ -22,7 +22,8 @@ type Policy struct {
 	// Effect is what it allows or denies, in a sentence.
 	Effect string `json:"effect"`
 	// Pods is to how many of the Pods that were looked at it applies; 0 for a view of one Pod.
-	Pods int `json:"pods,omitempty"`
+	Pods int    `json:"pods,omitempty"`
+	Href string `json:"href"`
 }
 
 // mostRules is the maximum number of rules of a policy that its Effect has, and mostPeers that of the peers, or of the
@@ -58,21 +59,22 @@ func (m *Model) policiesOf(ends []*semantics.End, d ruleset.Direction) (all []Po
 	add := func(tier cluster.Tier) {
 		for _, p := range tiers {
 			if p.Tier == tier {
-				all = append(
-					all,
-					Policy{Kind: p.Ref().Kind.String(), Name: p.Name, Effect: effectOfTier(p, d), Pods: counts[p.Ref()]},
-				)
+				all = append(all, policyOf(p.Ref(), effectOfTier(p, d), counts[p.Ref()]))
 			}
 		}
 	}
 	add(cluster.AdminTier)
 	for _, p := range namespaced {
-		all = append(all, Policy{
-			Kind: p.Ref().Kind.String(), Namespace: p.Namespace, Name: p.Name, Effect: effect(p, d), Pods: counts[p.Ref()],
-		})
+		all = append(all, policyOf(p.Ref(), effect(p, d), counts[p.Ref()]))
 	}
 	add(cluster.BaselineTier)
 	return all
+}
+
+func policyOf(r cluster.Ref, effect string, pods int) Policy {
+	p := Policy{Kind: r.Kind.String(), Namespace: r.Key.Namespace, Name: r.Key.Name, Effect: effect, Pods: pods}
+	p.Href = href(&Item{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
+	return p
 }
 
 // applyingIn returns which policies apply to a Pod in a direction.
@@ -228,16 +230,18 @@ func portsText(ports []cluster.PolicyPort) string {
 	if len(ports) == 0 {
 		return ""
 	}
-	return " on " + some(ports, "", func(p *cluster.PolicyPort) string {
-		text := string(p.Protocol)
-		switch {
-		case p.Name != "":
-			text += " " + p.Name
-		case p.End > p.Number:
-			text += fmt.Sprintf(" %d-%d", p.Number, p.End)
-		case p.Number != 0:
-			text += " " + strconv.Itoa(int(p.Number))
-		}
-		return text
-	})
+	return " on " + some(ports, "", portOfPolicy)
+}
+
+func portOfPolicy(p *cluster.PolicyPort) string {
+	text := string(p.Protocol)
+	switch {
+	case p.Name != "":
+		text += " " + p.Name
+	case p.End > p.Number:
+		text += fmt.Sprintf(" %d-%d", p.Number, p.End)
+	case p.Number != 0:
+		text += " " + strconv.Itoa(int(p.Number))
+	}
+	return text
 }

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 // Found is the result of a search.
@@ -37,7 +39,7 @@ const (
 	prefix
 	inName
 	inDetail
-	last // what the page offers whatever is found
+	last // what the page offers if nothing is found
 )
 
 // searched are the kinds whose names are searched, in the order in which equal matches are listed.
@@ -219,21 +221,71 @@ func compare(a, b *Item) int {
 	)
 }
 
-// other offers to explain an address or a name that no object has.
+// other offers, if nothing is found, what has a similar name, and to explain the address or the name.
 func (s *search) other() {
 	if len(s.items) > 0 {
 		return
 	}
+	s.similar()
 	i := Item{Name: s.text, Title: s.text, rank: last, Href: "#/explain?target=" + url.QueryEscape(s.asked)}
 	switch {
 	case s.addr.IsValid():
 		i.Kind, i.Detail = "address", "no object has the address"
 	case strings.Contains(s.text, "."):
 		i.Kind, i.Detail = "name", "no object has the name; how it resolves can be explained"
-	default:
+	}
+	if i.Kind != "" {
+		s.items = append(s.items, i)
+	}
+	s.items = s.items[:min(len(s.items), s.limit)]
+}
+
+// similar adds what a misspelled name was probably meant to be.
+func (s *search) similar() {
+	if s.addr.IsValid() {
 		return
 	}
-	s.items = append(s.items, i)
+	having := make(map[string][]Item)
+	consider := func(name string, o cluster.Object) {
+		i := Item{Kind: o.Ref().Kind.String(), Namespace: o.Ref().Key.Namespace, Name: o.Ref().Key.Name, rank: last}
+		i.Title, i.Detail, i.Href = o.Ref().Key.String(), "has a similar name: "+name, href(&i)
+		having[name] = append(having[name], i)
+	}
+	for _, k := range searched {
+		if k == cluster.KindPod { // with names that nobody types
+			continue
+		}
+		for o := range s.View.Objects(k) {
+			s.names(o, consider)
+		}
+	}
+	near := suggest.Closest(s.text, slices.Sorted(maps.Keys(having)))
+	s.items = append(s.items, having[near]...)
+	slices.SortFunc(s.items, func(a, b Item) int { return compare(&a, &b) })
+}
+
+// names calls consider with each name of an object that the text may mean: its own, with its namespace if the text has
+// one, and its hosts.
+func (s *search) names(o cluster.Object, consider func(name string, o cluster.Object)) {
+	key := o.Ref().Key
+	switch {
+	case s.key.Name == "":
+		consider(key.Name, o)
+	case strings.Contains(s.text, "/"):
+		consider(key.String(), o)
+	default: // NAME.NAMESPACE, and what follows
+		consider(key.Name+"."+key.Namespace+s.text[len(s.key.Name+"."+s.key.Namespace):], o)
+	}
+	switch o := o.(type) {
+	case *cluster.Frontend:
+		for _, h := range o.Hosts {
+			consider(h, o)
+		}
+	case *cluster.Route:
+		for _, h := range o.Hosts {
+			consider(h, o)
+		}
+	}
 }
 
 // href returns the view of an object in the page; empty if there is none.
@@ -248,6 +300,10 @@ func href(i *Item) string {
 		return "#/gateways?route=" + url.QueryEscape(i.Namespace+"/"+i.Name)
 	case cluster.KindGateway.String():
 		return "#/gateways"
+	case cluster.KindNetworkPolicy.String():
+		return "#/policy/" + path
+	case cluster.KindClusterNetworkPolicy.String():
+		return "#/policy/" + url.PathEscape(i.Name)
 	}
 	return ""
 }

@@ -1,5 +1,5 @@
 // Package view computes what the page for operators shows of a cluster, as values for JSON: an
-// overview, a search, and the views of a Service, of a Pod and of Gateways. Names are what the zones
+// overview, a search, findings, and the views of a Service, a Pod, a policy and Gateways. Names are what the zones
 // answer, endpoints what the service proxy makes of them, policies what package semantics says,
 // routes what a gateway makes of them, and findings those of package lint; nothing is judged here
 // again.
@@ -7,8 +7,8 @@
 //	cluster.View ─► search.go, overview.go
 //	        │   ┌─ zones: names.go
 //	        └───┼─ proxy/plan, EndpointSlices: endpoint.go
-//	            ├─ policy/semantics: policy.go      ─► service.go, pod.go
-//	            ├─ pod/lint: findings
+//	            ├─ policy/semantics: policy.go      ─► service.go, pod.go, networkpolicy.go
+//	            ├─ pod/lint: finding.go
 //	            └─ pod/request: route.go            ─► gateway.go
 //
 // Lists are cut at a length that clients can show, and say how much is left out.
@@ -16,7 +16,6 @@ package view
 
 import (
 	"fmt"
-	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dns/dnswire"
@@ -39,6 +38,8 @@ const (
 	mostGateways  = 500
 	mostListeners = 64   // of a Gateway
 	mostListed    = 1000 // routes of all Gateways
+	mostPods      = 200  // that a policy applies to
+	mostOfPolicy  = 64   // rules of a policy, and peers and ports of a rule
 	// mostJudged is how many Pods of a Service are asked for their policies.
 	mostJudged = 100
 )
@@ -133,29 +134,6 @@ func (m *Model) set() *semantics.Set {
 		m.policies = semantics.NewSet(m.View)
 	}
 	return m.policies
-}
-
-// Finding is a finding of portolan check.
-type Finding struct {
-	Rule     string `json:"rule"`
-	Severity string `json:"severity"`
-	Object   string `json:"object"`
-	Field    string `json:"field,omitempty"`
-	Message  string `json:"message"`
-	Fix      string `json:"fix,omitempty"`
-}
-
-// findings converts findings, the most severe first.
-func findings(all []lint.Finding) (list []Finding) {
-	slices.SortStableFunc(all, func(a, b lint.Finding) int { return int(b.Severity) - int(a.Severity) })
-	for i := range all {
-		f := &all[i]
-		list = append(list, Finding{
-			Rule: f.Rule, Severity: f.Severity.String(), Object: f.Object.String(), Field: f.Field, Message: f.Message,
-			Fix: f.Fix,
-		})
-	}
-	return list
 }
 
 // failures returns the last failures; none if they are not known.

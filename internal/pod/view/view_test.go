@@ -62,7 +62,9 @@ func shop(t *testing.T, see func(*Model)) {
 	})
 	store.View(func(v *cluster.View) {
 		see(&Model{
-			View: v, Linter: &lint.Linter{View: v, Domains: []string{"cluster.local"}}, Whole: true,
+			View: v, Whole: true, Linter: &lint.Linter{
+				View: v, Domains: []string{"cluster.local"}, Node: func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n },
+			},
 			Ask: func(name string, typ dnswire.Type) []dnswire.Record {
 				if typ != dnswire.TypeA {
 					return nil
@@ -160,6 +162,8 @@ func TestSearch(t *testing.T) {
 			"10.96.0.7:80": "Service shop/web", "10.244.0.1": "Pod shop/web-1", "eb-2": "Pod shop/web-2",
 			"guard": "ClusterNetworkPolicy guard", "www.example.com": "name www.example.com",
 			"http://web.shop:80/a?b": "Service shop/web", "https://www.example.com/": "name www.example.com", "192.0.2.1": "address 192.0.2.1",
+			"gaurd": "ClusterNetworkPolicy guard", "wbe.shop": "Service shop/web", "web.shpo": "Service shop/web",
+			"shpo/web": "Service shop/web", "wbe.shop.svc.cluster.local": "Service shop/web", "http://wbe.shop/": "Service shop/web",
 		} {
 			found := m.Search(text, 1)
 			if len(found.Items) != 1 || found.Items[0].Kind+" "+found.Items[0].Title != want {
@@ -168,6 +172,56 @@ func TestSearch(t *testing.T) {
 		}
 		if found := m.Search("web", 2); !found.More || len(found.Items) != 2 {
 			t.Errorf(`Search("web", 2) = %+v, want two and more`, found)
+		}
+	})
+}
+
+// TestNetworkPolicy: the view of a policy has its rules by direction, and the Pods that it applies to.
+func TestNetworkPolicy(t *testing.T) {
+	t.Parallel()
+	shop(t, func(m *Model) {
+		p := m.NetworkPolicy(cluster.Key{Namespace: "shop", Name: "web"})
+		if p == nil || p.Selects != "Pods app=web of the namespace" || len(p.Pods) != 3 || p.Pods[2].Href != "#/pod/shop/web-2" || !p.Audit {
+			t.Fatalf("NetworkPolicy(shop/web) = %+v, want its three Pods", p)
+		}
+		if len(p.In) != 1 || p.In[0].Field != "spec.ingress[0]" || p.In[0].Effect != "allows" || len(p.In[0].Peers) != 3 ||
+			!slices.Equal(p.In[0].Ports, []string{"TCP 8080", "UDP 1-9"}) || p.Out == nil || len(p.Out) != 0 {
+			t.Errorf("NetworkPolicy(shop/web): rules %+v and %+v, want one for ingress and none for egress", p.In, p.Out)
+		}
+		if p = m.NetworkPolicy(cluster.Key{Name: "guard"}); p == nil || *p.Tier != cluster.AdminTier || len(p.Pods) != 3 || p.Out != nil ||
+			p.Selects != "all Pods of all namespaces" || p.In[0].Effect != "denies" {
+			t.Errorf("NetworkPolicy(guard) = %+v, want what applies to ingress of all Pods", p)
+		}
+		if p = m.NetworkPolicy(cluster.Key{Namespace: "shop", Name: "guard"}); p != nil {
+			t.Errorf("NetworkPolicy(shop/guard) = %+v, want nil", p)
+		}
+		m.Whole, m.Cure = false, "set admin.page to cluster"
+		if p = m.NetworkPolicy(cluster.Key{Namespace: "shop", Name: "web"}); len(p.Pods) > 0 || len(p.NotRead) != 1 {
+			t.Errorf("NetworkPolicy(shop/web) of names only: Pods %+v, notRead %+v", p.Pods, p.NotRead)
+		}
+	})
+}
+
+// TestFindings: what is wrong with any object is listed, the most severe first, with the view of the object.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	const broken = "---\napiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: lost}\n" +
+		"spec: {selector: {app: lots}, clusterIP: 10.96.0.77, ports: [{port: 80}]}\n"
+	routes(t, broken, func(m *Model) {
+		m.Linter.Node = func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n }
+		f := m.Findings()
+		at := slices.IndexFunc(f.Items, func(i Finding) bool { return i.Href == "#/service/shop/lost" })
+		if at < 0 || f.Items[at].Severity != "warning" || f.Counts["warning"] != 3 || len(f.NotRead) > 0 {
+			t.Errorf("Findings() = %+v, want a warning of Service shop/lost", f)
+		}
+		for i := 1; i < len(f.Items); i++ {
+			if f.Items[i-1].Severity == "note" && f.Items[i].Severity != "note" {
+				t.Errorf("Findings(): %+v comes before %+v", f.Items[i-1], f.Items[i])
+			}
+		}
+		m.Whole, m.Cure = false, "set admin.page to cluster"
+		if f = m.Findings(); len(f.Items) > 0 || len(f.NotRead) != 1 || !strings.Contains(f.NotRead[0].Why, m.Cure) {
+			t.Errorf("Findings() of names only = %+v, want the setting", f)
 		}
 	})
 }

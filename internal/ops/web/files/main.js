@@ -23,6 +23,7 @@ const views = {
   explain: () => import("./views/explain.js"),
   gateways: () => import("./views/gateways.js"),
   pod: () => import("./views/pod.js"),
+  policy: () => import("./views/policy.js"),
   search: () => import("./views/search.js"),
   service: () => import("./views/service.js"),
   tail: () => import("./views/tail.js"),

@@ -1,6 +1,6 @@
 // What views are made of: sections, tables, states, and what stands in for data that are not there.
 
-import { el, fill, replace } from "./dom.js";
+import { el, fill, link, replace } from "./dom.js";
 import { list, number, sentence } from "./text.js";
 
 /** @typedef {import("./dom.js").Child} Child */
@@ -179,7 +179,7 @@ export function state(word, meaning) {
  * @typedef {object} Problem
  * @property {string} what what is wrong, in a sentence
  * @property {string} [cure]
- * @property {string} [where] the layer, object or part
+ * @property {Child | Child[]} [where] the layer, object or part
  * @property {"bad" | "doubtful" | "plain"} [meaning]
  */
 
@@ -240,7 +240,7 @@ export function ofFindings(findings) {
     .map((f) => ({
       what: f.message ?? f.rule,
       cure: f.fix ?? f.cure,
-      where: [f.severity, f.object, f.field].filter(Boolean).join(" · "),
+      where: [f.severity, " · ", f.href ? link(f.href, f.object) : f.object, f.field && ` · ${f.field}`],
       meaning: f.severity === "error" ? "bad" : f.severity === "warning" ? "doubtful" : "plain",
     }));
 }

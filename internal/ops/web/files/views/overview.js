@@ -4,7 +4,7 @@ import { get, lines } from "../api.js";
 import { el, link } from "../dom.js";
 import { topTable } from "../events.js";
 import { graph } from "../graph.js";
-import { awaited, lacks, problems, section, state, table, worstFirst } from "../parts.js";
+import { awaited, lacks, ofFindings, problems, section, state, table, unread, worstFirst } from "../parts.js";
 import { count, duration, join, list, number } from "../text.js";
 
 export const title = () => "Overview";
@@ -12,16 +12,19 @@ export const title = () => "Overview";
 /** @param {import("../main.js").Context} context */
 export async function show({ main, signal }) {
   const now = el("div");
+  const objects = el("div");
   const events = el("div");
   const failures = el("div");
   const rest = el("div");
   main.append(
     now,
+    section("What is wrong with objects", objects),
     section("Events over time", events),
     section("Top failures", failures, el("p", {}, link("#/top", "All failures"), " · ", link("#/tail", "Watch live"))),
     rest,
   );
   await Promise.all([
+    awaited(objects, get("findings", {}, signal), faults, signal),
     awaited(events, lines("evidence", { limit: 300 }, signal), (found) => graph(found, signal), signal),
     awaited(failures, get("top", { by: "subject", limit: 5 }, signal), (top) => topTable(top, "subject"), signal),
     get("overview", {}, signal).then((o) => {
@@ -49,8 +52,7 @@ function attention(o) {
       : el(
           "p.lead.fine",
           {},
-          "Nothing is known to be wrong with this process, its sources and its upstreams. ",
-          "Faults of objects are in their views: search for them, or explain what cannot be reached.",
+          "Nothing is known to be wrong with this process, its sources and its upstreams.",
         );
   return section(
     listed.length > 0 ? "What is wrong" : "State",
@@ -58,6 +60,28 @@ function attention(o) {
     listed.length > 0 && problems(listed),
     el("p.note", {}, process, process && ". ", reads),
   );
+}
+
+/**
+ * Shows what `portolan check` finds in objects. Notes are counted only.
+ *
+ * @param {any} found the findings
+ */
+function faults(found) {
+  const why = unread(found, "Service");
+  if (why) return el("p.empty", {}, why);
+  const notes = found.counts?.note ?? 0;
+  const all = (found.counts?.error ?? 0) + (found.counts?.warning ?? 0);
+  const listed = list(found.items).filter((f) => f.severity !== "note");
+  const rest = [
+    all > listed.length && `${number(all - listed.length)} more are not listed.`,
+    notes > 0 && `There are ${count(notes, "note")} besides.`,
+    all + notes > 0 && "portolan check prints all.",
+  ];
+  return [
+    all > 0 ? problems(ofFindings(listed)) : el("p.lead.fine", {}, "portolan check finds no faults of objects."),
+    el("p.note", {}, rest.filter(Boolean).join(" ")),
+  ];
 }
 
 /** @param {any} o */

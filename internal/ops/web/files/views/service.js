@@ -181,7 +181,7 @@ export function policies(data, direction, empty) {
       more: data.more?.[key],
       empty: unread(data, "NetworkPolicy", "Pod") || empty,
       columns: [
-        { head: "Policy", cell: (p) => el("span.name", {}, [p.namespace, p.name].filter(Boolean).join("/")) },
+        { head: "Policy", cell: (p) => link(p.href, [p.namespace, p.name].filter(Boolean).join("/")) },
         { head: "Kind", cell: (p) => p.kind },
         { head: "Effect", cell: (p) => p.effect },
       ],

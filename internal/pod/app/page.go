@@ -21,6 +21,7 @@ import (
 	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/kube/source"
+	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/pod/view"
 	"portolan.dev/portolan/internal/support/httpserver"
 )
@@ -64,15 +65,22 @@ type Page struct {
 	parts atomic.Pointer[func() []view.Part]
 	// turn has a token while a view is computed, and waiting one for each request that waits or is computed.
 	turn, waiting chan struct{}
-	// found is what was found in the version foundIn of the model, for who has the turn; nil before that.
-	found   *view.Findings
-	foundAt time.Time
-	foundIn uint64
+	// found is what was found last, for who has the turn.
+	found found
 
 	mu        sync.Mutex // guards what follows, beside turn
 	settings  config.Config
 	inspector *Inspector // nil until it is needed
 	idle      *time.Timer
+}
+
+// found is what portolan check finds in all objects.
+type found struct {
+	all []lint.Finding
+	// by is whose settings it was found with, and version that of the model; nil before anything was.
+	by      *Inspector
+	version uint64
+	at      time.Time
 }
 
 const (
@@ -144,11 +152,11 @@ func (p *Page) Reconfigure(cfg config.Config) error {
 	return nil
 }
 
-// reads returns what the process reads, by the settings: process or cluster.
-func (p *Page) reads() string {
+// configured returns the settings.
+func (p *Page) configured() config.Config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.settings.Admin.Page
+	return p.settings
 }
 
 // Views returns the views by path.
@@ -274,7 +282,7 @@ func (p *Page) release() {
 	default:
 		return // rest comes again
 	}
-	p.found = nil
+	p.found = found{}
 	p.mu.Lock()
 	p.inspector = nil
 	p.mu.Unlock()

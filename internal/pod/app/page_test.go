@@ -19,12 +19,13 @@ import (
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/app"
+	"portolan.dev/portolan/internal/pod/view"
 )
 
 // newPage returns the views of a page of a model that is completely read.
 func newPage(tb testing.TB, store *cluster.Store) http.Handler {
 	tb.Helper()
-	return viewsOf(openPage(tb, store))
+	return viewsOf(openPage(tb, store, nil))
 }
 
 // pageSettings are those of the page of openPage.
@@ -35,7 +36,7 @@ func pageSettings() config.Config {
 	return settings
 }
 
-func openPage(tb testing.TB, store *cluster.Store) *app.Page {
+func openPage(tb testing.TB, store *cluster.Store, failures func(view.Involved) []any) *app.Page {
 	tb.Helper()
 	settings := pageSettings()
 	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
@@ -44,7 +45,9 @@ func openPage(tb testing.TB, store *cluster.Store) *app.Page {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return app.NewPage(app.PageConfig{Settings: settings, Store: store, Zones: zones, Whole: true, Alone: true, Log: log})
+	return app.NewPage(app.PageConfig{
+		Settings: settings, Store: store, Zones: zones, Whole: true, Alone: true, Failures: failures, Log: log,
+	})
 }
 
 func viewsOf(p *app.Page) http.Handler {
@@ -159,7 +162,7 @@ func TestPageViews(t *testing.T) {
 // TestReconfigurePage verifies that views use the settings in force, also those that are computed meanwhile.
 func TestReconfigurePage(t *testing.T) {
 	t.Parallel()
-	p := openPage(t, cluster.NewStore())
+	p := openPage(t, cluster.NewStore(), nil)
 	h, settings := viewsOf(p), pageSettings()
 	settings.Admin.Page = config.PageProcess
 	var running sync.WaitGroup
@@ -173,6 +176,37 @@ func TestReconfigurePage(t *testing.T) {
 	const path, want = "/api/v1/overview", `"reads":"process"`
 	if w := ask(h, path); !strings.Contains(w.Body.String(), want) {
 		t.Errorf("GET %s after Reconfigure: %d %s, want %s", path, w.Code, w.Body, want)
+	}
+}
+
+// TestFailuresOutsideTheModel: other parts of the process name the Pods of failures, and may wait until the model
+// changes, which it does not while a view of it is computed.
+func TestFailuresOutsideTheModel(t *testing.T) {
+	t.Parallel()
+	store, key := cluster.NewStore(), cluster.Key{Namespace: "shop", Name: "web"}
+	store.Update(func(tx *cluster.Tx) {
+		tx.Put(&cluster.Service{Key: key, ExternalName: "web.example.com"})
+		tx.Put(&cluster.Pod{Key: key, Spec: new(cluster.PodSpec)})
+	})
+	p := openPage(t, store, func(view.Involved) []any {
+		store.Update(func(tx *cluster.Tx) { tx.Put(&cluster.Namespace{Name: "shop"}) })
+		return []any{"a failure"}
+	})
+	h, answered := viewsOf(p), make(chan string, 2)
+	go func() {
+		for _, path := range []string{"/api/v1/services/shop/web", "/api/v1/pods/shop/web"} {
+			answered <- ask(h, path).Body.String()
+		}
+	}()
+	for range 2 {
+		select {
+		case body := <-answered:
+			if !strings.Contains(body, `"failures":["a failure"]`) {
+				t.Errorf("the view is %.300s, want the failure", body)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("a view waits for the model, and the model for the view")
+		}
 	}
 }
 

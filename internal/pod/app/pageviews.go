@@ -13,6 +13,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/pod/path"
 	"portolan.dev/portolan/internal/pod/request"
 	"portolan.dev/portolan/internal/pod/view"
@@ -40,7 +41,8 @@ func (p *Page) view(compute func(*view.Model)) error {
 	i.store.View(func(v *cluster.View) {
 		w := i.newWalker(v, NodeSettings{})
 		m := &view.Model{
-			View: v, Linter: w.world.Linter, Ask: i.records, Whole: p.cfg.Whole, Cure: p.cure(), Failures: p.cfg.Failures,
+			View: v, Linter: w.world.Linter, Ask: i.records, Whole: p.cfg.Whole, Cure: p.cure(),
+			Found:   func() []lint.Finding { return p.check(i, w.world.Linter) },
 			Gateway: sync.OnceValue(func() *request.World { return request.NewWorld(v, i.gateway(), i.loaded.Partial...) }),
 			ResolvConf: func(s *dnsconfig.Subject) dnsconfig.Resolution {
 				return dnsconfig.Resolve(s.Settings(), i.node(v, s, NodeSettings{}))
@@ -70,10 +72,11 @@ func (i *Inspector) records(name string, t dnswire.Type) []dnswire.Record {
 }
 
 func (p *Page) overview(*http.Request) (any, error) {
+	settings := p.configured()
 	made := view.Overview{
 		Process: view.Process{Version: p.cfg.Version, Command: p.cfg.Command, Parts: []view.Part{}},
 		Sources: []view.Source{}, Agents: []view.Agent{}, Upstreams: []view.Upstream{}, Counts: map[string]int{},
-		Reads: p.reads(),
+		Reads: settings.Admin.Page,
 	}
 	if parts := p.parts.Load(); parts != nil {
 		made.Process.Parts = append(made.Process.Parts, (*parts)()...)
@@ -90,7 +93,7 @@ func (p *Page) overview(*http.Request) (any, error) {
 		})
 		for i := range made.Agents {
 			a := &made.Agents[i]
-			a.Unknown = !a.Ready && p.settings.Manifests != "" // which rarely have the conditions of nodes
+			a.Unknown = !a.Ready && settings.Manifests != "" // which rarely have the conditions of nodes
 		}
 	}
 	return made, nil
@@ -125,6 +128,9 @@ func (p *Page) service(r *http.Request) (any, error) {
 	if err == nil && made == nil {
 		err = p.absent(cluster.KindService, keyOf(r))
 	}
+	if made != nil {
+		made.Failures = p.failures(made.Involved)
+	}
 	return made, err
 }
 
@@ -134,7 +140,19 @@ func (p *Page) pod(r *http.Request) (any, error) {
 	if err == nil && made == nil {
 		err = p.absent(cluster.KindPod, keyOf(r))
 	}
+	if made != nil {
+		made.Failures = p.failures(made.Involved)
+	}
 	return made, err
+}
+
+// failures returns the last failures; none if they are not known. Other parts of the process name the Pods of clients,
+// and may wait for the model: it is not called within a view of it.
+func (p *Page) failures(of view.Involved) []any {
+	if p.cfg.Failures == nil {
+		return []any{}
+	}
+	return append([]any{}, p.cfg.Failures(of)...)
 }
 
 // policy shows a NetworkPolicy or, of a path without a namespace, a ClusterNetworkPolicy.
@@ -159,16 +177,20 @@ const (
 	keptTime = time.Minute
 )
 
-// findings shows what is wrong with objects. It has the turn, which guards what was found.
-func (p *Page) findings(*http.Request) (any, error) {
-	if p.cfg.Store != nil && p.found != nil {
-		age := time.Since(p.foundAt)
-		if age < freshTime || age < keptTime && p.foundIn == p.cfg.Store.Version() {
-			return p.found, nil
-		}
+// check returns what an Inspector finds in all objects, now or a short time ago. The caller has the turn.
+func (p *Page) check(i *Inspector, l *lint.Linter) []lint.Finding {
+	version, age := p.cfg.Store.Version(), time.Since(p.found.at)
+	if p.found.by == i && (age < freshTime || age < keptTime && p.found.version == version) {
+		return p.found.all
 	}
-	err := p.view(func(m *view.Model) { p.found, p.foundAt, p.foundIn = m.Findings(), time.Now(), p.cfg.Store.Version() })
-	return p.found, err
+	p.found = found{l.CheckAll(), i, version, time.Now()}
+	return p.found.all
+}
+
+func (p *Page) findings(*http.Request) (any, error) {
+	var made *view.Findings
+	err := p.view(func(m *view.Model) { made = m.Findings() })
+	return made, err
 }
 
 func (p *Page) gateways(*http.Request) (any, error) {

@@ -55,7 +55,7 @@ func (m *Model) Findings() *Findings {
 	if len(made.NotRead) > 0 {
 		return made
 	}
-	all := m.Linter.CheckAll()
+	all := slices.Clone(m.Found())
 	bySeverity(all)
 	for i := range all {
 		made.Counts[all[i].Severity.String()]++

@@ -94,7 +94,7 @@ func (m *Model) ofPolicy(kind string, key cluster.Key) []Finding {
 	if !m.Whole {
 		return nil
 	}
-	return findings(slices.DeleteFunc(m.Linter.CheckAll(), func(f lint.Finding) bool {
+	return findings(slices.DeleteFunc(slices.Clone(m.Found()), func(f lint.Finding) bool {
 		return f.Object.Kind.String() != kind || f.Object.Key != key
 	}))
 }

@@ -29,6 +29,8 @@ type Pod struct {
 	Findings []Finding    `json:"findings"`
 	NotRead  []NotRead    `json:"notRead,omitempty"`
 	More     More         `json:"more,omitempty"`
+	// Involved are those of whose failures the view has the last ones, which the model does not know.
+	Involved Involved `json:"-"`
 }
 
 // ResolvConf is a Pod's resolv.conf.
@@ -75,11 +77,10 @@ func (m *Model) Pod(key cluster.Key) *Pod {
 	}
 	made.Findings = cut(&made.More, "findings", found, mostFindings)
 	made.Services = cut(&made.More, "services", m.selecting(p), mostServices)
-	addrs := make([]string, 0, len(p.IPs))
+	made.Involved.Pods = []string{p.String()}
 	for _, a := range p.IPs {
-		addrs = append(addrs, a.String())
+		made.Involved.Addresses = append(made.Involved.Addresses, a.String())
 	}
-	made.Failures = m.failures(Involved{Pods: []string{p.String()}, Addresses: addrs})
 	return made
 }
 

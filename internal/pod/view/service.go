@@ -28,6 +28,8 @@ type Service struct {
 	PodsJudged int        `json:"podsJudged"` // how many Pods were asked for their policies
 	NotRead    []NotRead  `json:"notRead,omitempty"`
 	More       More       `json:"more,omitempty"`
+	// Involved are those of whose failures the view has the last ones, which the model does not know.
+	Involved Involved `json:"-"`
 }
 
 // Address is an address of a Service.
@@ -57,20 +59,23 @@ func (m *Model) Service(key cluster.Key) *Service {
 	made.PolicyIn, made.PolicyOut = m.bothWays(ends, &made.More)
 	made.Routes = cut(&made.More, "routes", m.routesTo(s), mostRoutes)
 	made.Findings = cut(&made.More, "findings", m.findingsOf(s), mostFindings)
-	involved := Involved{}
-	for _, n := range made.Names {
-		if !slices.Contains(involved.Names, n.Name) {
-			involved.Names = append(involved.Names, n.Name)
+	made.involve()
+	return made
+}
+
+// involve sets whose failures the view has.
+func (s *Service) involve() {
+	for _, n := range s.Names {
+		if !slices.Contains(s.Involved.Names, n.Name) {
+			s.Involved.Names = append(s.Involved.Names, n.Name)
 		}
 	}
-	for _, a := range made.Addresses {
-		involved.Addresses = append(involved.Addresses, a.Address)
+	for _, a := range s.Addresses {
+		s.Involved.Addresses = append(s.Involved.Addresses, a.Address)
 	}
-	for i := range made.Endpoints {
-		involved.Addresses = append(involved.Addresses, made.Endpoints[i].Address)
+	for i := range s.Endpoints {
+		s.Involved.Addresses = append(s.Involved.Addresses, s.Endpoints[i].Address)
 	}
-	made.Failures = m.failures(involved)
-	return made
 }
 
 // typeOf returns the type of a Service; empty if it is not read.

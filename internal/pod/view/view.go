@@ -59,8 +59,8 @@ type Model struct {
 	Cure string
 	// ResolvConf returns the resolv.conf of a Pod.
 	ResolvConf func(s *dnsconfig.Subject) dnsconfig.Resolution
-	// Failures returns the last failures of clients or subjects; nil knows none.
-	Failures func(Involved) []any
+	// Found returns what portolan check finds in all objects, in order. The caller does not change it.
+	Found func() []lint.Finding
 
 	policies *semantics.Set
 }
@@ -134,12 +134,4 @@ func (m *Model) set() *semantics.Set {
 		m.policies = semantics.NewSet(m.View)
 	}
 	return m.policies
-}
-
-// failures returns the last failures; none if they are not known.
-func (m *Model) failures(of Involved) []any {
-	if m.Failures == nil {
-		return []any{}
-	}
-	return append([]any{}, m.Failures(of)...)
 }

@@ -61,7 +61,7 @@ func shop(t *testing.T, see func(*Model)) {
 		})
 	})
 	store.View(func(v *cluster.View) {
-		see(&Model{
+		m := &Model{
 			View: v, Whole: true, Linter: &lint.Linter{
 				View: v, Domains: []string{"cluster.local"}, Node: func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n },
 			},
@@ -71,7 +71,9 @@ func shop(t *testing.T, see func(*Model)) {
 				}
 				return []dnswire.Record{{Name: name, TTL: 5, Type: "A", Data: "10.96.0.7"}}
 			},
-		})
+		}
+		m.Found = m.Linter.CheckAll
+		see(m)
 	})
 }
 
@@ -209,6 +211,7 @@ func TestFindings(t *testing.T) {
 		"spec: {selector: {app: lots}, clusterIP: 10.96.0.77, ports: [{port: 80}]}\n"
 	routes(t, broken, func(m *Model) {
 		m.Linter.Node = func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n }
+		m.Found = m.Linter.CheckAll
 		f := m.Findings()
 		at := slices.IndexFunc(f.Items, func(i Finding) bool { return i.Href == "#/service/shop/lost" })
 		if at < 0 || f.Items[at].Severity != "warning" || f.Counts["warning"] != 3 || len(f.NotRead) > 0 {

@@ -101,6 +101,11 @@ func (w *walker) of(ctx context.Context, c *suite.Case, n NodeSettings) (*path.E
 		if errors.Is(err, errSeveralNodes) {
 			err = errors.New("there are several Nodes: write at which the packets arrive, as in from: outside/NODE")
 		}
+		if err == nil && e.Connection != nil {
+			if why, unread := e.Connection.Unread(); unread {
+				err = errors.New(why)
+			}
+		}
 		return e, err
 	case c.Elsewhere != nil:
 		return nil, errors.New("names without a port are looked up by Pods, and the client is none")
@@ -110,7 +115,7 @@ func (w *walker) of(ctx context.Context, c *suite.Case, n NodeSettings) (*path.E
 }
 
 // WriteSuite writes a first suite: what the cluster allows today. Services and routes are those of a namespace, "" is
-// all. It returns an error if there is no such namespace.
+// all. It returns an error if there is no such namespace, or if there are more than suite.MostDrafted ways to judge.
 func (i *Inspector) WriteSuite(ctx context.Context, out io.Writer, namespace string, n NodeSettings) (err error) {
 	i.store.View(func(v *cluster.View) {
 		if err = checkNamespace(v, namespace); err != nil {
@@ -130,7 +135,9 @@ func (i *Inspector) WriteSuite(ctx context.Context, out io.Writer, namespace str
 			}
 			return e
 		}
-		d.Services(judge)
+		if err = d.Services(judge); err != nil {
+			return
+		}
 		d.Routes(judge)
 		if err == nil {
 			err = d.Write(out)

@@ -79,6 +79,7 @@ type World struct {
 	claims   *claims // nil before it is used
 	// policies are those of the cluster; nil before they are used.
 	policies *semantics.Set
+	ends     *semantics.Ends // nil before it is used
 }
 
 // NewWorld returns the World of a model.

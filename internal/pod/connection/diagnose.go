@@ -46,11 +46,9 @@ func (t *try) diagnose() (outcome string) {
 		}
 		return Refused
 	case frontend.NoLocalEndpoints:
-		t.noLocalEndpoints()
-		return TimedOut
+		return t.noLocalEndpoints()
 	case frontend.OutsideSourceRanges:
-		t.outsideRanges()
-		return TimedOut
+		return t.outsideRanges()
 	case frontend.Unallocated:
 		if t.unserved() != "" {
 			return TimedOut
@@ -67,6 +65,10 @@ func (t *try) direct() (outcome string) {
 	if outcome := t.unserved(); outcome != "" {
 		return outcome
 	}
+	if own := t.Client.Subject; t.Client.Place == InPod && t.at.Addr.IsLoopback() {
+		t.only(Use{Pod: own.Key.String(), Node: t.Client.Node})
+		return Connected // the packets do not leave the Pod
+	}
 	if t.isResolver() {
 		return t.toResolver()
 	}
@@ -79,17 +81,8 @@ func (t *try) direct() (outcome string) {
 			return NotKnown
 		}
 	}
-	for s := range t.View.EndpointSlices() {
-		for i := range s.Endpoints {
-			if s.Endpoints[i].Addr == t.at.Addr && s.Service != "" {
-				return t.endpoint(s, &s.Endpoints[i])
-			}
-		}
-	}
-	for p := range t.View.Pods() {
-		if slices.Contains(p.IPs, t.at.Addr) {
-			return t.toPod(p)
-		}
+	if outcome, ok := t.endpoint(); ok {
+		return outcome
 	}
 	if outcome := t.untranslated(); outcome != NotKnown {
 		return outcome
@@ -126,28 +119,72 @@ func (t *try) atNode(n *cluster.Node) {
 	)
 }
 
-// endpoint returns what a client sees that connects to an endpoint itself.
-func (t *try) endpoint(s *cluster.EndpointSlice, e *cluster.Endpoint) (outcome string) {
+// endpoint returns what a client sees that connects to a Pod, or to another endpoint, itself; ok is false if the address
+// is neither's.
+func (t *try) endpoint() (outcome string, ok bool) {
+	pod := t.podAt()
+	if t.named != nil { // it is headless
+		if p, lacks := t.lacksPort(); lacks && !t.declares(pod) {
+			t.add("headless-port", fmt.Sprintf("connect to port %d", p.Number),
+				"Service %s is headless, so no proxy translates port %d: its endpoints have port %d", t.named.Key, t.at.Port,
+				p.Number)
+			return t.atNoProgram(pod), true
+		}
+	}
+	if pod != nil {
+		return t.toPod(pod), true
+	}
+	for s := range t.View.EndpointSlices() {
+		if s.Service == "" {
+			continue
+		}
+		if i := slices.IndexFunc(s.Endpoints, func(e cluster.Endpoint) bool { return e.Addr == t.at.Addr }); i >= 0 {
+			if pod := t.View.Pod(cluster.Key{Namespace: s.Namespace, Name: s.Endpoints[i].Pod}); pod != nil {
+				return t.toPod(pod), true
+			}
+			return Connected, true
+		}
+	}
+	return "", false
+}
+
+// podAt returns the Pod that has the address; of several the first one by name that has not finished. It is nil if there
+// is none.
+func (t *try) podAt() (found *cluster.Pod) {
+	for p := range t.View.Pods() {
+		better := found == nil || found.Finished && !p.Finished || found.Finished == p.Finished && p.Compare(found.Key) < 0
+		if better && slices.Contains(p.IPs, t.at.Addr) {
+			found = p
+		}
+	}
+	return found
+}
+
+// lacksPort reports whether no Service has an endpoint with the target's address and port, and returns a port that the
+// endpoint has of the Service which is named.
+func (t *try) lacksPort() (own cluster.Port, lacks bool) {
 	has := func(p cluster.Port) bool {
 		return p.Number == t.at.Port && plan.ProtocolOf(p.Protocol) == t.at.Protocol
 	}
-	pod := t.View.Pod(cluster.Key{Namespace: s.Namespace, Name: e.Pod})
-	if t.named != nil && len(s.Ports) > 0 && !slices.ContainsFunc(s.Ports, has) && !t.declares(pod) {
-		p := s.Ports[0]
-		t.add(
-			"headless-port",
-			fmt.Sprintf("connect to port %d", p.Number),
-			"Service %s is headless, so no proxy translates port %d: its endpoints have port %d",
-			t.named.Key,
-			t.at.Port,
-			p.Number,
-		)
-		return t.atNoProgram(pod)
+	isAt := func(e cluster.Endpoint) bool { return e.Addr == t.at.Addr }
+	for _, s := range t.View.SlicesOf(t.named.Key) {
+		switch {
+		case !slices.ContainsFunc(s.Endpoints, isAt):
+		case len(s.Ports) == 0 || slices.ContainsFunc(s.Ports, has):
+			return own, false
+		default:
+			own, lacks = s.Ports[0], true
+		}
 	}
-	if pod != nil {
-		return t.toPod(pod)
+	if !lacks {
+		return own, false
 	}
-	return Connected
+	for s := range t.View.EndpointSlices() {
+		if s.Namespace == t.named.Namespace && slices.ContainsFunc(s.Ports, has) && slices.ContainsFunc(s.Endpoints, isAt) {
+			return own, false
+		}
+	}
+	return own, lacks
 }
 
 // declares reports whether a container of a Pod has the port.

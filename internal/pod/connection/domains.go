@@ -12,7 +12,8 @@ import (
 // egress returns the ruling on the egress of a Pod. Rules by domain name count as those of the kernel do: for
 // an address that DNS answered a Pod of the node with.
 func (x *explainer) egress(f *flow) *Ruling {
-	v := x.set().Egress(f.from, f.to, f.port, f.virtual...)
+	evaluate := func(to *semantics.End) semantics.Verdict { return x.set().Egress(f.from, to, f.port, f.virtual...) }
+	v := evaluate(f.to)
 	k := x.askKernel(f, ruleset.Egress, f.from)
 	switch names, byName := x.domainsOf(f, &v); {
 	case len(names) > 0 && k.isKnown() && k.verdict.Allowed && k.verdict.Resolved > 0:
@@ -31,6 +32,9 @@ func (x *explainer) egress(f *flow) *Ruling {
 	}
 	r := x.rulingOf(f, &v, ruleset.Egress)
 	r.Kernel = x.compare(k, v.Allowed)
+	if f.to.Namespace != "" {
+		r.doubt(f.to, ruleset.Egress, evaluate)
+	}
 	return r
 }
 

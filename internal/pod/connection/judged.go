@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,14 +11,12 @@ import (
 	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/policy/semantics"
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/plan"
 )
 
 // policies returns whether policies let the client connect to one of the endpoints, and adds why not.
 func (t *try) policies() (outcome string) {
 	from := t.client(t.at.Addr)
-	if from == nil || !t.View.Loaded(cluster.KindNetworkPolicy) {
-		return Connected
-	}
 	var denied *Use
 	unknown := false
 	for _, e := range t.verdict.Endpoints {
@@ -26,12 +25,17 @@ func (t *try) policies() (outcome string) {
 			continue
 		}
 		u := &t.attempt.Endpoints[i]
-		to := narrowed(semantics.EndAt(t.View, e.Addr()), e.Addr())
+		to := narrowed(t.endAt(e.Addr()), e.Addr())
 		to.Names = t.names()
+		if t.isUnread(from, to) {
+			unknown = true
+			continue
+		}
 		f := &flow{from: from, to: to, source: t.source(from, to, e), port: portOf(t.at.Protocol, e.Port())}
 		if e.Addr() != t.at.Addr {
 			f.virtual = []netip.Addr{t.at.Addr}
 		}
+		f.sent = t.sent(f)
 		u.Egress, u.Ingress = t.judge(f)
 		switch {
 		case t.dependsOnAddress(u):
@@ -76,6 +80,17 @@ func (t *try) source(from, to *semantics.End, e netip.AddrPort) *semantics.End {
 	return seen
 }
 
+// sent returns what the node of a client judges where another node translates the address, as it does with its own for
+// node ports; nil if the client's node does.
+func (t *try) sent(f *flow) *flow {
+	if t.kind != plan.NodePort || f.from.Node == "" || t.proxy.node.Name == "" || f.from.Node == t.proxy.node.Name {
+		return nil
+	}
+	sent := *f
+	sent.to, sent.port, sent.virtual = narrowed(t.endAt(t.at.Addr), t.at.Addr), portOf(t.at.Protocol, t.at.Port), nil
+	return &sent
+}
+
 // denied adds why policies deny the client to connect to an endpoint.
 func (x *explainer) denied(u *Use) {
 	for _, d := range u.denials(x.e.From) {
@@ -90,7 +105,7 @@ func (u *Use) denials(from string) (all []explain.Diagnosis) {
 		if r == nil || r.Allowed {
 			continue
 		}
-		what := fmt.Sprintf("egress of %s to %s", from, u.name())
+		what := fmt.Sprintf("egress of %s to %s", from, cmp.Or(r.sentTo, u.name()))
 		if r == u.Ingress {
 			what = fmt.Sprintf("ingress to %s from %s", u.name(), from)
 		}

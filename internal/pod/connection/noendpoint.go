@@ -98,8 +98,8 @@ func (t *try) slicesDiffer() {
 	}
 }
 
-// noLocalEndpoints adds which nodes have endpoints.
-func (t *try) noLocalEndpoints() {
+// noLocalEndpoints adds which nodes have endpoints, and returns what the client sees.
+func (t *try) noLocalEndpoints() (outcome string) {
 	field := "externalTrafficPolicy"
 	if t.kind == plan.ClusterIP {
 		field = "internalTrafficPolicy"
@@ -120,12 +120,13 @@ func (t *try) noLocalEndpoints() {
 		if e.Node == t.proxy.node.Name && e.Node != "" {
 			t.add("no-local-endpoint", cure, "%s is Local and no endpoint on node %s is ready: %s is %s", field, e.Node,
 				cmp.Or(e.Pod, e.Address), e.WhyNot)
-			return
+			return TimedOut
 		}
 	}
 	if t.proxy.node.Name == "" {
 		t.add("no-node", "name the node: --node NAME", "%s is Local, and the node of the connection is not known", field)
-		return
+		return NotKnown
 	}
 	t.add("no-local-endpoint", cure, "%s is Local and no endpoint is on node %s", field, t.proxy.node.Name)
+	return TimedOut
 }

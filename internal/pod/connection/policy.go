@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/policy/semantics"
 )
@@ -39,8 +38,13 @@ type Ruling struct {
 	seen string
 	// node is the one that denies packets of an address that no Pod has; empty if it is no such address.
 	node string
-	// byAddress: an ipBlock may allow it, and the client's address is not known.
-	byAddress bool
+	// sentTo is what the client's node sees instead of the endpoint, as in "192.0.2.2:30080"; empty if it sees that.
+	sentTo string
+	// unsure is which rule has some of the addresses that an end may have, of which none is known, as a clause; empty if
+	// the verdict is the same for all.
+	unsure string
+	// isolating are the NetworkPolicies of which no rule allows it, by name; none if it is allowed, or denied otherwise.
+	isolating []string
 }
 
 // Nearest is a rule of a NetworkPolicy, and what of a connection it does not match.
@@ -65,15 +69,21 @@ type flow struct {
 	port   cluster.Port
 	// virtual are the addresses through which the client reaches to.
 	virtual []netip.Addr
+	// sent is what the client's node judges instead; nil if it judges this.
+	sent *flow
 }
 
 // judge returns the rulings on a connection to an endpoint, nil for the ingress of what is no Pod.
 func (x *explainer) judge(f *flow) (out, in *Ruling) {
+	sent := cmp.Or(f.sent, f)
 	// Clients of manifests need not be in them.
-	if vacant, ok := x.vacancyOf(f.from, f.to); ok && x.Linter.Observed {
-		out = x.vacancyRuling(f, ruleset.Egress, &vacant)
-	} else if f.from.Namespace != "" {
-		out = x.egress(f)
+	if vacant, ok := x.vacancyOf(sent.from, sent.to); ok && x.Linter.Observed {
+		out = x.vacancyRuling(sent, ruleset.Egress, &vacant)
+	} else if sent.from.Namespace != "" {
+		out = x.egress(sent)
+	}
+	if out != nil && f.sent != nil {
+		out.sentTo = netip.AddrPortFrom(sent.to.Addrs[0], sent.port.Number).String()
 	}
 	if vacant, ok := x.vacancyOf(f.to, f.source); ok {
 		in = x.vacancyRuling(f, ruleset.Ingress, &vacant)
@@ -85,27 +95,17 @@ func (x *explainer) judge(f *flow) (out, in *Ruling) {
 
 // ingress returns the ruling on the ingress of a Pod.
 func (x *explainer) ingress(f *flow) *Ruling {
-	v := x.set().Ingress(f.to, f.source, f.port)
+	evaluate := func(source *semantics.End) semantics.Verdict { return x.set().Ingress(f.to, source, f.port) }
+	v := evaluate(f.source)
 	r := x.rulingOf(f, &v, ruleset.Ingress)
 	r.Kernel = x.compare(x.askKernel(f, ruleset.Ingress, f.to), r.Allowed)
 	if f.source != f.from && len(f.source.Addrs) > 0 {
 		r.seen = fmt.Sprintf("node %s (%s)", f.source.Node, f.source.Addrs[0])
 	}
-	r.byAddress = x.Client.Place == Outside && f.source == f.from && len(f.from.Addrs) == 0 &&
-		v.Rule.Policy != nil && len(v.Rule.Policy.IngressRules[v.Rule.Rule].Peers) > 0
-	return r
-}
-
-// dependsOnAddress reports whether the verdict on an endpoint depends on the address of a client outside,
-// which is not known, and adds that.
-func (x *explainer) dependsOnAddress(u *Use) bool {
-	if u.Ingress == nil || !u.Ingress.byAddress {
-		return false
+	if f.source == f.from && !x.hasAddress() {
+		r.doubt(f.source, ruleset.Ingress, evaluate)
 	}
-	x.add("client-address", "give the client's address instead of outside",
-		"%s of %s allows some addresses, and the client's is not known", u.Ingress.Rule, u.Ingress.Policy)
-	u.Ingress = nil
-	return true
+	return r
 }
 
 // set returns the policies of the cluster.
@@ -145,7 +145,7 @@ func (x *explainer) client(at netip.Addr) *semantics.End {
 	c := &x.Client
 	switch {
 	case c.Place == InPod:
-		e := lint.EndOf(&c.Subject)
+		e := x.subject(&c.Subject)
 		e.Addrs = slices.DeleteFunc(slices.Clone(e.Addrs), func(a netip.Addr) bool {
 			return at.IsValid() && cluster.FamilyOf(a) != cluster.FamilyOf(at)
 		})
@@ -157,7 +157,7 @@ func (x *explainer) client(at netip.Addr) *semantics.End {
 		}
 		return e
 	case c.Addr.IsValid():
-		e := narrowed(semantics.EndAt(x.View, c.Addr), c.Addr)
+		e := narrowed(x.endAt(c.Addr), c.Addr)
 		if c.Place == AtPodAddress && e.Namespace == "" && !x.View.Loaded(cluster.KindPod) {
 			return nil // Pods may not be listed
 		}
@@ -198,6 +198,7 @@ func (x *explainer) rulingOf(f *flow, v *semantics.Verdict, d ruleset.Direction)
 		r.Why = "no policy restricts it"
 	default:
 		by := semantics.PolicyNames(v.Isolating())
+		r.isolating = by
 		r.Policy = "NetworkPolicy " + by[0]
 		r.Why = "no rule of " + r.Policy + " allows it"
 		if len(by) > 1 {
@@ -362,6 +363,23 @@ func (e *Explanation) verdict() (verdict string) {
 
 // Denied reports whether policies of the client or of the endpoint deny the connection.
 func (u *Use) Denied() bool { return u.verdict() == Denied }
+
+// Deciders returns what decides on the connection to the endpoint: policies with the path of their rule, or those of
+// which no rule allows it. Of a connection that is denied, what allows the other direction decides nothing.
+func (u *Use) Deciders() (all []string) {
+	for _, r := range []*Ruling{u.Egress, u.Ingress} {
+		switch {
+		case r == nil || r.Policy == "" || r.Allowed && u.Denied():
+		case len(r.isolating) > 0:
+			for _, name := range r.isolating {
+				all = append(all, "NetworkPolicy "+name)
+			}
+		default:
+			all = append(all, strings.TrimSpace(r.Policy+" "+r.Rule))
+		}
+	}
+	return all
+}
 
 // KernelDifferences returns how the kernels of the nodes of both ends differ from the policies of the model, if they
 // were read.

@@ -93,8 +93,8 @@ func (t *try) undefinedPort() {
 	}
 }
 
-// outsideRanges adds the ranges of clients that may connect.
-func (t *try) outsideRanges() {
+// outsideRanges adds the ranges of clients that may connect, and returns what the client sees.
+func (t *try) outsideRanges() (outcome string) {
 	var ranges []string
 	for _, p := range t.verdict.Frontend.Sources {
 		ranges = append(ranges, p.String())
@@ -107,7 +107,7 @@ func (t *try) outsideRanges() {
 			t.service.Key,
 			strings.Join(ranges, ", "),
 		)
-		return
+		return NotKnown
 	}
 	t.add(
 		"source-ranges",
@@ -117,6 +117,7 @@ func (t *try) outsideRanges() {
 		t.service.Key,
 		strings.Join(ranges, ", "),
 	)
+	return TimedOut
 }
 
 // unserved adds why a Service that has the address is not served at it, and returns what the client sees; empty if no

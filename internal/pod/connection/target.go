@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/policy/ruleset"
 	"portolan.dev/portolan/internal/policy/semantics"
 	"portolan.dev/portolan/internal/proxy/frontend"
@@ -17,7 +16,7 @@ import (
 
 // toSubject evaluates connections to a Pod, or to those that a workload will have.
 func (x *explainer) toSubject() {
-	to := lint.EndOf(x.To)
+	to := x.subject(x.To)
 	port, ok := x.containerPort(to)
 	switch {
 	case !ok:
@@ -78,7 +77,10 @@ func (x *explainer) toEnd(to *semantics.End, addr netip.Addr, port cluster.Port)
 		u.Address, u.Pod = netip.AddrPortFrom(addr, port.Number).String(), x.To.Key.String()
 		a.Address = frontend.Address{Addr: addr, Protocol: x.Target.Protocol, Port: port.Number}.String()
 	}
-	if from := x.client(addr); from != nil && x.View.Loaded(cluster.KindNetworkPolicy) {
+	from := x.client(addr)
+	if x.isUnread(from, to) {
+		a.Outcome = NotKnown
+	} else {
 		u.Egress, u.Ingress = x.judge(&flow{from: from, to: to, source: from, port: port})
 		switch {
 		case x.dependsOnAddress(&u):
@@ -120,12 +122,12 @@ func (x *explainer) names() (names []string) {
 func (x *explainer) unresolved() {
 	n, err := strconv.ParseUint(x.Target.Port, 10, 16)
 	from := x.client(netip.Addr{})
-	if err != nil || x.DNS == nil || x.e.Outcome != NotKnown || from == nil || !x.View.Loaded(cluster.KindNetworkPolicy) {
+	to := &semantics.End{Names: x.names()}
+	if err != nil || x.DNS == nil || x.e.Outcome != NotKnown || x.isUnread(from, to) {
 		return
 	}
 	port := portOf(x.Target.Protocol, uint16(n))
 	u := Use{Address: x.Target.Host + ":" + x.Target.Port, Used: true, Weight: plan.DefaultWeight}
-	to := &semantics.End{Names: x.names()}
 	u.Egress, u.Ingress = x.judge(&flow{from: from, to: to, source: from, port: port})
 	a := Attempt{Address: x.Target.Host, Outcome: NotKnown, Endpoints: []Use{u}}
 	if u.verdict() == Denied {
@@ -154,11 +156,14 @@ func (t *try) toResolver() (outcome string) {
 	from := t.client(t.at.Addr)
 	u := Use{Address: netip.AddrPortFrom(t.at.Addr, t.at.Port).String(), Used: true, Weight: plan.DefaultWeight}
 	outcome = Connected
-	if from != nil && from.Namespace != "" && t.View.Loaded(cluster.KindNetworkPolicy) {
+	switch to := (&semantics.End{Namespace: t.Linter.DNSService.Namespace}); {
+	case from != nil && from.Namespace == "": // policies judge Pods
+	case t.isUnread(from, to):
+		outcome = NotKnown
+	default:
 		port := portOf(t.at.Protocol, t.at.Port)
 		dns := semantics.FindDNS(t.View, t.Linter.DNSService, []netip.Addr{t.at.Addr})
 		r := dns.Reach(t.set(), from, port.Protocol)
-		to := &semantics.End{Namespace: t.Linter.DNSService.Namespace}
 		if dns.Service != nil {
 			to.Labels = dns.Service.Selector
 		}

@@ -20,6 +20,8 @@ var byPolicies = []string{
 	"cluster-network-policy",
 	"no-pod",
 	"client-address",
+	"target-address",
+	"policies-unread",
 	"policy-kernel-differs",
 }
 
@@ -125,12 +127,13 @@ func (x *explainer) service(c *connection.Explanation, found []explain.Diagnosis
 func (x *explainer) policy(c *connection.Explanation, found []explain.Diagnosis, service State) {
 	s := Step{Layer: Policy, State: OK, Diagnoses: found}
 	verdict, note := c.Verdict, c.Note
+	_, unread := c.Unread()
 	if verdict == "" && service == Broken && len(found) == 0 {
 		verdict, s.Diagnoses = x.ofSelected(c)
 	}
 	switch {
-	case !x.View.Loaded(cluster.KindNetworkPolicy):
-		s.State, s.Says = NotKnown, "the NetworkPolicies could not be read"
+	case unread:
+		s.State, s.Says = NotKnown, "policies could not be read"
 	case verdict == connection.Allowed:
 		s.Says = cmp.Or(c.Allows(), "policies allow it")
 	case verdict == connection.Denied:
@@ -138,7 +141,7 @@ func (x *explainer) policy(c *connection.Explanation, found []explain.Diagnosis,
 	case verdict == connection.Some:
 		s.State, s.Says = Broken, "policies deny some of the endpoints, and connections to those are dropped"
 	case len(found) > 0:
-		s.State, s.Says = NotKnown, "it depends on the address of the client"
+		s.State, s.Says = NotKnown, "it depends on an address that is not known"
 	case service != OK && !c.Connects():
 		s.State, s.Says = NotKnown, "there is no endpoint to judge"
 	default:

@@ -65,6 +65,9 @@ func (x *expander) test(t *Test, most int) (all []Case, err error) {
 			all = append(all, c)
 		}
 	}
+	if len(all) == 0 {
+		return nil, errors.New("each client is its own target, which nothing is asserted of: name other Pods")
+	}
 	return all, nil
 }
 

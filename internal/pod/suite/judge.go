@@ -134,7 +134,8 @@ func Seen(e *path.Explanation) string {
 	return "not known"
 }
 
-// Deciders returns what decides on a way: policies, with the path of their rule, and the rule of the route.
+// Deciders returns what decides on a way: policies, with the path of their rule, and the rule of the route. Where
+// connections are denied, what allows one of the directions decides nothing.
 func Deciders(e *path.Explanation) (all []string) {
 	add := func(text string) {
 		if text != "" && !slices.Contains(all, text) {
@@ -144,10 +145,8 @@ func Deciders(e *path.Explanation) (all []string) {
 	if c := e.Connection; c != nil {
 		for i := range c.Attempts {
 			for _, u := range c.Attempts[i].Endpoints {
-				for _, r := range []*connection.Ruling{u.Egress, u.Ingress} {
-					if r != nil {
-						add(strings.TrimSpace(r.Policy + " " + r.Rule))
-					}
+				for _, text := range u.Deciders() {
+					add(text)
 				}
 			}
 		}

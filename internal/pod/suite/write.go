@@ -46,13 +46,26 @@ func NewDraft(v *cluster.View, namespace string) *Draft {
 // Judge explains the way of a case; nil if that is not possible.
 type Judge func(*Case) *path.Explanation
 
-// Services adds what the clients get of each port of each Service: a test for each outcome in each namespace.
-func (d *Draft) Services(judge Judge) {
-	services := slices.SortedFunc(d.view.Services(), func(a, b *cluster.Service) int { return a.Compare(b.Key) })
-	for _, s := range services {
-		if d.namespace != "" && s.Namespace != d.namespace || s.ExternalName != "" {
-			continue
+// MostDrafted is the maximum number of ways from a client to a port that a Draft judges, which takes some minutes.
+const MostDrafted = 1_000_000
+
+// Services adds what the clients get of each port of each Service: a test for each outcome in each namespace. It
+// returns an error, and adds nothing, if these are more than MostDrafted ways.
+func (d *Draft) Services(judge Judge) error {
+	var services []*cluster.Service
+	ports := 0
+	for s := range d.view.Services() {
+		if (d.namespace == "" || s.Namespace == d.namespace) && s.ExternalName == "" {
+			services = append(services, s)
+			ports += len(s.Ports)
 		}
+	}
+	if n := len(d.clients) * ports; n > MostDrafted {
+		return fmt.Errorf("%d Pods and %d ports of Services are %d ways, and %d are judged at most: choose the Services of a "+
+			"namespace, with --namespace", len(d.clients), ports, n, MostDrafted)
+	}
+	slices.SortFunc(services, func(a, b *cluster.Service) int { return a.Compare(b.Key) })
+	for _, s := range services {
 		for _, p := range s.Ports {
 			to := fmt.Sprintf("svc/%s:%d", s.Key, p.Number)
 			if p.Protocol != cluster.TCP {
@@ -61,6 +74,7 @@ func (d *Draft) Services(judge Judge) {
 			d.service(to, judge)
 		}
 	}
+	return nil
 }
 
 // service adds the tests of a port of a Service.

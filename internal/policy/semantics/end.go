@@ -2,7 +2,6 @@ package semantics
 
 import (
 	"net/netip"
-	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -23,17 +22,41 @@ func EndOfWorkload(w *cluster.Workload) *End {
 
 // EndAt returns the end at an address: a Pod that has it and has not finished, otherwise a node, otherwise
 // an address outside the cluster. Pods in the network of their node are the node.
-func EndAt(v *cluster.View, addr netip.Addr) *End {
+func EndAt(v *cluster.View, addr netip.Addr) *End { return NewEnds(v).At(addr) }
+
+// Ends finds the ends at addresses of a view without a search.
+type Ends struct {
+	pods  map[netip.Addr]*cluster.Pod
+	nodes map[netip.Addr]string
+}
+
+// NewEnds collects the addresses of a view.
+func NewEnds(v *cluster.View) *Ends {
+	x := &Ends{pods: make(map[netip.Addr]*cluster.Pod), nodes: make(map[netip.Addr]string)}
 	for p := range v.Pods() {
-		if !p.Finished && p.Spec != nil && !p.Spec.HostNetwork && slices.Contains(p.IPs, addr) {
-			return EndOf(p)
+		if p.Finished || p.Spec == nil || p.Spec.HostNetwork {
+			continue
+		}
+		for _, a := range p.IPs {
+			if other := x.pods[a]; other == nil || p.Compare(other.Key) < 0 {
+				x.pods[a] = p
+			}
 		}
 	}
-	e := &End{Addrs: []netip.Addr{addr}}
 	for n := range v.Nodes() {
-		if slices.Contains(n.Addresses, addr) {
-			e.Node = n.Name
+		for _, a := range n.Addresses {
+			if other := x.nodes[a]; other == "" || n.Name < other {
+				x.nodes[a] = n.Name
+			}
 		}
 	}
-	return e
+	return x
+}
+
+// At returns the end at an address, as EndAt does; of several Pods that have it, the first by namespace and name.
+func (x *Ends) At(addr netip.Addr) *End {
+	if p := x.pods[addr]; p != nil {
+		return EndOf(p)
+	}
+	return &End{Addrs: []netip.Addr{addr}, Node: x.nodes[addr]}
 }

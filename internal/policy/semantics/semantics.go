@@ -45,6 +45,10 @@ type End struct {
 	Labels map[string]string
 	// Addrs are its addresses, if they are known.
 	Addrs []netip.Addr
+	// Within are networks that have its addresses, where these are not known; none are all.
+	Within []netip.Prefix
+	// Doubted: addresses that are not known count against a connection, instead of in favor of it.
+	Doubted bool
 	// Names are the domain names of its addresses, in lower case without a dot at the end, as the client
 	// looked them up.
 	Names []string
@@ -237,7 +241,8 @@ func (s *Set) policyEgress(from, to *End, port cluster.Port, virtualIPs []netip.
 			case excepts(r.Peers, to):
 				return exceptedPeer, ports
 			case slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool {
-				return peer.Block.IsValid() && len(virtualIPs) > 0 && covers(&peer, virtualIPs)
+				virtual := End{Addrs: virtualIPs}
+				return peer.Block.IsValid() && len(virtualIPs) > 0 && virtual.isIn(peer.Block, peer.Except)
 			}):
 				return virtualPeer, ports
 			}
@@ -329,7 +334,7 @@ func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer cluster.PolicyPeer) bool {
 		switch {
 		case peer.Block.IsValid():
-			return covers(&peer, e.Addrs)
+			return e.isIn(peer.Block, peer.Except)
 		case len(peer.Domains) > 0:
 			return inDomains(e.Names, peer.Domains)
 		case e.HostNetwork || e.Namespace == "":
@@ -341,20 +346,11 @@ func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End
 	})
 }
 
-// covers reports whether a block contains one of the addresses, or may contain them
-// because none is known.
-func covers(peer *cluster.PolicyPeer, addrs []netip.Addr) bool {
-	return len(addrs) == 0 || slices.ContainsFunc(addrs, func(addr netip.Addr) bool {
-		return peer.Block.Contains(addr) &&
-			!slices.ContainsFunc(peer.Except, func(except netip.Prefix) bool { return except.Contains(addr) })
-	})
-}
-
 // excepts reports whether a block contains an address of the end, and excepts it.
 func excepts(peers []cluster.PolicyPeer, e *End) bool {
 	return slices.ContainsFunc(peers, func(peer cluster.PolicyPeer) bool {
 		return peer.Block.IsValid() && slices.ContainsFunc(e.Addrs, func(addr netip.Addr) bool {
-			return peer.Block.Contains(addr) && !covers(&peer, []netip.Addr{addr})
+			return peer.Block.Contains(addr) && contains(peer.Except, addr)
 		})
 	})
 }
@@ -373,6 +369,29 @@ func portsAllow(ports []cluster.PolicyPort, to *End, port cluster.Port) bool {
 			})
 		}
 		return p.Number == 0 || p.Number <= port.Number && port.Number <= p.End
+	})
+}
+
+// SelectsByLabels reports whether a NetworkPolicy of a namespace, or a ClusterNetworkPolicy, selects namespaces by other
+// labels than that with their name.
+func (s *Set) SelectsByLabels(namespace string) bool {
+	byLabels := func(n *cluster.Selector) bool {
+		_, byName := n.Labels[nameLabel]
+		return len(n.Requirements) > 0 || len(n.Labels) > 1 || len(n.Labels) == 1 && !byName
+	}
+	return slices.ContainsFunc(s.policies[namespace], func(p *cluster.NetworkPolicy) bool {
+		return slices.ContainsFunc(slices.Concat(p.IngressRules, p.EgressRules), func(r cluster.PolicyRule) bool {
+			return slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool {
+				return peer.Namespaces != nil && byLabels(peer.Namespaces)
+			})
+		})
+	}) || s.tiers.contains(func(p *cluster.ClusterNetworkPolicy) bool {
+		return byLabels(&p.Subject.Namespaces) ||
+			slices.ContainsFunc(slices.Concat(p.IngressRules, p.EgressRules), func(r cluster.TierRule) bool {
+				return slices.ContainsFunc(r.Peers, func(peer cluster.TierPeer) bool {
+					return peer.Pods != nil && byLabels(&peer.Pods.Namespaces)
+				})
+			})
 	})
 }
 

@@ -47,6 +47,16 @@ func newTiers(v *cluster.View) tiers {
 	return t
 }
 
+// contains reports whether a function is true of one of the policies.
+func (t tiers) contains(of func(*cluster.ClusterNetworkPolicy) bool) bool {
+	for _, all := range t {
+		if slices.ContainsFunc(all, of) {
+			return true
+		}
+	}
+	return false
+}
+
 // connection is a connection seen from one of its ends, the Pod e; other is the other end. The port is
 // that of to, which is one of them.
 type connection struct {
@@ -104,12 +114,10 @@ func (s *Set) tierPeers(r *cluster.TierRule, e *End) bool {
 				n := s.nodes[a]
 				return n != nil && peer.Nodes.Selects(n.Labels)
 			})
-		case len(peer.Networks) > 0 && len(e.Addrs) == 0: // it may be any
-			return r.Action == cluster.Accept
 		case len(peer.Networks) > 0:
-			return slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool {
-				return slices.ContainsFunc(peer.Networks, func(p netip.Prefix) bool { return p.Contains(a) })
-			})
+			other := *e
+			other.Doubted = e.Doubted == (r.Action == cluster.Accept) // what counts in favor of a denial is against the connection
+			return slices.ContainsFunc(peer.Networks, func(p netip.Prefix) bool { return other.isIn(p, nil) })
 		}
 		return inDomains(e.Names, peer.Domains)
 	})

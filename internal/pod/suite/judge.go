@@ -18,7 +18,11 @@ func (c *Case) Judge(v *cluster.View, e *path.Explanation) Result {
 	expect := &c.Test.Expect
 	if r.Why = c.differs(v, e, expect); r.Why == "" && c.Test.By != "" {
 		if deciders := Deciders(e); !slices.ContainsFunc(deciders, func(d string) bool { return begins(d, c.Test.By) }) {
-			r.Why = fmt.Sprintf("%s decides it, not %s", listed(deciders), c.Test.By)
+			verb := "decides"
+			if len(deciders) > 1 {
+				verb = "decide"
+			}
+			r.Why = fmt.Sprintf("%s %s it, not %s", listed(deciders), verb, c.Test.By)
 		}
 	}
 	return r

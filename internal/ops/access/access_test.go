@@ -1,9 +1,11 @@
 package access
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,8 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 const (
@@ -217,4 +223,90 @@ func TestTokenFile(t *testing.T) {
 			t.Errorf("%s: get() = %q, want %q", claim, got, test.want)
 		}
 	}
+}
+
+// tokenFileAt opens a file with the token.
+func tokenFileAt(t *testing.T, file string, log *slog.Logger) *tokenFile {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens := &tokenFile{path: file, log: log}
+	if err := tokens.open(); err != nil {
+		t.Fatal(err)
+	}
+	return tokens
+}
+
+// TestTokenFileFails verifies that a file that could not be read lets nobody in, is read again although its
+// modification time stays the same, and that its error is logged once.
+func TestTokenFileFails(t *testing.T) {
+	t.Parallel()
+	for claim, test := range map[string]struct {
+		fail func(file string) error // it moves the file to file.away
+		want string                  // in the log
+	}{
+		"no file":     {func(string) error { return nil }, "no such file"},
+		"a directory": {func(file string) error { return os.Mkdir(file, 0o700) }, "is a directory"},
+	} {
+		var words bytes.Buffer
+		file := filepath.Join(t.TempDir(), "token")
+		tokens := tokenFileAt(t, file, slog.New(slog.NewTextHandler(&words, nil)))
+		at := time.Now().Add(time.Hour)
+		if err := errors.Join(os.Rename(file, file+".away"), os.Chtimes(file+".away", at, at), test.fail(file)); err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Chtimes(file, at, at) // it fails if there is no file
+		for range 2 {
+			tokens.looked = time.Time{} // as if tokenInterval had passed
+			if got := tokens.get(); got != "" {
+				t.Errorf("%s: get() = %q, want none", claim, got)
+			}
+		}
+		if n := strings.Count(words.String(), test.want); n != 1 {
+			t.Errorf("%s: %q is %d times in the log, want once: %s", claim, test.want, n, words.String())
+		}
+		_ = os.Remove(file)
+		if err := os.Rename(file+".away", file); err != nil {
+			t.Fatal(err)
+		}
+		tokens.looked = time.Time{}
+		if got := tokens.get(); got != token {
+			t.Errorf("%s, and then the file with the same time: get() = %q, want %q", claim, got, token)
+		}
+	}
+}
+
+// TestTokenFileHangs verifies that a read that does not end leaves the token in force, also after its last
+// deadline, and that the file is read again.
+func TestTokenFileHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "token")
+		tokens := tokenFileAt(t, file, slog.New(slog.DiscardHandler))
+		// A pipe without a writer has no content and no end.
+		if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(time.Hour)
+		if err := os.Chtimes(file, at, at); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if got := tokens.get(); got != token {
+				t.Errorf("get() while the read hangs = %q, want %q", got, token)
+			}
+			time.Sleep(deadline.File + tokenInterval)
+			if got := *tokens.token.Load(); got != token {
+				t.Errorf("the token after the deadline of the read is %q, want %q", got, token)
+			}
+		}
+		const next = "fedcba9876543210"
+		if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte(next), 0o600), os.Chtimes(file, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		if got := tokens.get(); got != next {
+			t.Errorf("get() of a file with the time of the one that hung = %q, want %q", got, next)
+		}
+	})
 }

@@ -83,8 +83,9 @@ type tokenFile struct {
 	path    string
 	log     *slog.Logger
 	token   atomic.Pointer[string]
-	reading deadline.Call[struct{}] // guards changed
-	changed time.Time               // the modification time of what was read
+	reading deadline.Call[struct{}] // guards changed and failure
+	changed time.Time               // the modification time of the content that was read; zero if none was
+	failure string                  // the error in the log; empty after a success
 
 	mu     sync.Mutex // guards looked
 	looked time.Time
@@ -93,14 +94,18 @@ type tokenFile struct {
 // open reads the file for the first time.
 func (t *tokenFile) open() error {
 	_, err := t.reading.Do(context.Background(), deadline.File, "read "+t.path, func() (struct{}, error) {
-		t.changed = modified(t.path)
-		return struct{}{}, t.read()
+		at := modified(t.path)
+		err := t.read()
+		if err == nil {
+			t.changed = at
+		}
+		return struct{}{}, err
 	})
 	return err
 }
 
-// get returns the token in force. It reads the file again if that changed, at most once in
-// tokenInterval. A file that cannot be read, or that has no token, lets nobody in: it may be taken
+// get returns the token in force. It reads the file again if that changed or could not be read, at most
+// once in tokenInterval. A file that cannot be read, or that has no token, lets nobody in: it may be taken
 // away for that. A read that does not end in time leaves the token before in force.
 func (t *tokenFile) get() string {
 	if t.due(time.Now()) {
@@ -125,21 +130,39 @@ func (t *tokenFile) due(now time.Time) bool {
 	return true
 }
 
-// reload reads the file if it changed.
+// reload reads the file if it changed, or if the last read failed. The modification time of the content is
+// the one from before the read, so that a change during the read is seen by the next reload.
 func (t *tokenFile) reload() {
 	at := modified(t.path)
-	if at.Equal(t.changed) {
+	if !at.IsZero() && at.Equal(t.changed) {
 		return
 	}
-	t.changed = at
-	if err := t.read(); err != nil {
-		t.log.Error("no token is accepted until the file has one", "setting", "admin.tokenFile", "err", err)
-		t.token.Store(new(string))
-		return
+	err := t.read()
+	switch {
+	case errors.Is(err, deadline.ErrExceeded): // get logs it
+	case err == nil:
+		t.changed, t.failure = at, ""
+		t.log.Info("token reloaded", "file", t.path)
+	case errors.Is(err, errShort):
+		t.revoke(at, err)
+	default:
+		t.revoke(time.Time{}, err)
 	}
-	t.log.Info("token reloaded", "file", t.path)
 }
 
+// revoke accepts no token until a read succeeds. changed is the modification time of the content; zero
+// has the next reload read the file again. An error that comes again is logged once.
+func (t *tokenFile) revoke(changed time.Time, err error) {
+	t.token.Store(new(string))
+	t.changed = changed
+	if text := err.Error(); text != t.failure {
+		t.failure = text
+		t.log.Error("no token is accepted until the file has one", "setting", "admin.tokenFile", "err", err)
+	}
+}
+
+// read reads the token in the file and puts it in force. Its error wraps errShort if the file was read and
+// has no token, and deadline.ErrExceeded if reading takes too long.
 func (t *tokenFile) read() error {
 	text, err := deadline.ReadFile(t.path, deadline.File, mostToken)
 	if err != nil {

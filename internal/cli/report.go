@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -171,7 +172,9 @@ func (r *reporter) collect(ctx context.Context, settings config.Config) error {
 		r.clean.MaskAddresses()
 	}
 	if r.flags.maskNames {
-		masker{r.clean}.settings(&r.flags.source, settings)
+		names := masker{r.clean}
+		names.settings(&r.flags.source, settings)
+		names.admins(r.flags.admins)
 	}
 	for _, secret := range settings.DNS.Cookies.Secrets {
 		r.clean.Hide(secret)
@@ -201,8 +204,8 @@ func (r *reporter) collect(ctx context.Context, settings config.Config) error {
 		})
 	}
 	before := len(files)
-	for _, addr := range r.flags.admins {
-		files = append(files, r.process(ctx, addr)...)
+	for i, addr := range r.flags.admins {
+		files = append(files, r.process(ctx, addr, r.flags.directory(i))...)
 	}
 	noProcess := len(files) == before
 	r.empty = noProcess && c.once == nil
@@ -235,9 +238,17 @@ var pages = []struct {
 	{"overview.json", "/api/v1/overview", "parts, sources with their freshness, agents and upstreams", nil},
 }
 
-// process returns the files of a running process.
-func (r *reporter) process(ctx context.Context, addr string) (files []report.File) {
-	dir := "process-" + strings.NewReplacer("://", "-", ":", "-", "[", "", "]", "").Replace(addr)
+// directory returns the directory in the archive of the process at admin address i: its name has the address,
+// or the number of the process if names or addresses are masked.
+func (f *reportFlags) directory(i int) string {
+	if f.maskClients || f.maskNames {
+		return "process-" + strconv.Itoa(i+1)
+	}
+	return "process-" + strings.NewReplacer("://", "-", ":", "-", "[", "", "]", "").Replace(f.admins[i])
+}
+
+// process returns the files of a running process, in a directory of the archive.
+func (r *reporter) process(ctx context.Context, addr, dir string) (files []report.File) {
 	admin := r.flags.adminAt(addr)
 	asking, cancel := context.WithTimeout(ctx, reportFileTime) // the rest of the report needs its time
 	defer cancel()

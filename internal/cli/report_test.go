@@ -21,6 +21,7 @@ import (
 	kubeversion "k8s.io/apimachinery/pkg/version"
 
 	"portolan.dev/portolan/internal/kube/apitest"
+	"portolan.dev/portolan/internal/ops/report"
 )
 
 // planted are secrets in all places that a report reads, by where they are.
@@ -353,6 +354,36 @@ func TestReportMasksNames(t *testing.T) {
 	}
 	if !strings.Contains(files[indexName], "Not replaced: ") {
 		t.Errorf("the index does not say what is not masked: %s", files[indexName])
+	}
+}
+
+// TestReportMasksAdmins checks that no admin address is in the name of a file if names or addresses are masked,
+// and that the archive and its index have the same names.
+func TestReportMasksAdmins(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
+	t.Cleanup(server.Close)
+	admin := strings.TrimPrefix(server.URL, "http://")
+	plain := "process-" + strings.Replace(admin, ":", "-", 1)
+	for flag, want := range map[string]string{"--mask-names": "process-2", "--mask-clients": "process-2", "--mask-names=false": plain} {
+		files, _ := runReport(t, "--manifests", "../../examples/shop", "--admin", "127.0.0.1:1", "--admin", admin, flag)
+		for _, page := range []string{"metrics.txt", "ready.txt"} {
+			if name := want + "/" + page; files[name] == "" || !strings.Contains(files[indexName], "  "+name+": ") {
+				t.Errorf("%s: there is no %s, or INDEX lacks it:\n%s", flag, name, files[indexName])
+			}
+		}
+		if text := files[indexName]; want != plain && !strings.Contains(text, "  process-1: ") {
+			t.Errorf("%s: INDEX lacks that process-1 does not answer:\n%s", flag, text)
+		}
+	}
+	clean := report.NewCleaner()
+	clean.MaskNames()
+	addrs := []string{"https://acmehost:9153", "https://portolan.prod.acme:9153", "127.0.0.1:9153", "http://10.1.2.3:9153"}
+	masker{clean}.admins(addrs)
+	got := clean.Clean("the processes at " + strings.Join(addrs, ", "))
+	if strings.Contains(got, "acme") || strings.Contains(got, "prod") ||
+		!strings.Contains(got, "127.0.0.1:9153, http://10.1.2.3:9153") {
+		t.Errorf("Clean of admin addresses = %q, want no names in it", got)
 	}
 }
 

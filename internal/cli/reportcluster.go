@@ -175,7 +175,7 @@ func (c *reportedCluster) logs(ctx context.Context, r *reporter) error {
 			}
 			for _, l := range logs {
 				l.Lines, l.Octets = reportLogLines, reportFileSize
-				if err := r.archive.Add(ctx, c.logFile(l, r.clean)); err != nil {
+				if err := r.archive.Add(ctx, c.logFile(l)); err != nil {
 					return err
 				}
 			}
@@ -185,13 +185,13 @@ func (c *reportedCluster) logs(ctx context.Context, r *reporter) error {
 }
 
 // logFile is the file of a log.
-func (c *reportedCluster) logFile(l inventory.Log, clean *report.Cleaner) report.File {
+func (c *reportedCluster) logFile(l inventory.Log) report.File {
 	name, about := l.Pod.Name+"-"+l.Container+".log", "the end of the log"
 	if l.Previous {
 		name, about = l.Pod.Name+"-"+l.Container+"-previous.log", "the end of the log before the last restart"
 	}
 	return report.File{
-		Name:  clean.Clean("logs/" + l.Pod.Namespace + "/" + name),
+		Name:  "logs/" + l.Pod.Namespace + "/" + name,
 		About: fmt.Sprintf("%s of container %s of Pod %s/%s", about, l.Container, l.Pod.Namespace, l.Pod.Name),
 		Collect: func(ctx context.Context, w io.Writer) error {
 			return c.reader.Log(ctx, w, l)

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"encoding/json"
+	"net/netip"
+	"net/url"
 	"reflect"
 	"regexp"
 	"strings"
@@ -31,6 +33,25 @@ func (m masker) settings(flags *sourceFlags, settings config.Config) {
 	m.clean.MaskPath(settings.Kubernetes.Kubeconfig)
 	if text, err := settings.Text(nil); err == nil {
 		m.configured(text)
+	}
+}
+
+// admins has the host names masked that admin addresses have.
+func (m masker) admins(addrs []string) {
+	for _, addr := range addrs {
+		at, err := url.Parse(addr)
+		if err != nil {
+			continue // an address and a port
+		}
+		host := at.Hostname()
+		_, err = netip.ParseAddr(host)
+		switch {
+		case err == nil:
+		case strings.Contains(host, "."):
+			m.clean.MaskDomain(host)
+		default:
+			m.clean.MaskName(host)
+		}
 	}
 }
 

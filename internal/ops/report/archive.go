@@ -41,7 +41,8 @@ type Config struct {
 
 // File is one of an archive.
 type File struct {
-	// Name is its path in the archive.
+	// Name is its path in the archive. It is cleaned as texts are, once: the archive and its index have the
+	// same name.
 	Name string
 	// About is a sentence for the index.
 	About string
@@ -63,7 +64,7 @@ type Archive struct {
 	missing []entry
 }
 
-// entry is a line of the index.
+// entry is a line of the index. The name of a file that the archive has is cleaned; the rest is not yet.
 type entry struct{ name, about, note string }
 
 // New returns an empty Archive.
@@ -106,8 +107,9 @@ func (a *Archive) Add(ctx context.Context, f File) error {
 		notes = append(notes, fmt.Sprintf("it took %s", took.Round(time.Second)))
 	}
 	a.left -= len(text)
-	a.entries = append(a.entries, entry{f.Name, f.About, strings.Join(notes, "; ")})
-	return a.write(f.Name, text)
+	name := a.cfg.Clean.Clean(f.Name)
+	a.entries = append(a.entries, entry{name, f.About, strings.Join(notes, "; ")})
+	return a.write(name, text)
 }
 
 // clean returns the content of a file without secrets.
@@ -155,29 +157,36 @@ func (a *Archive) write(name, text string) error {
 	return nil
 }
 
-// Close writes the index and ends the archive.
+// Close writes the index and ends the archive. Its error is one of writing the archive.
 func (a *Archive) Close() error {
+	return errors.Join(a.write(IndexName, a.index()), a.tar.Close(), a.packed.Close())
+}
+
+// index returns the text of the index. Names of files are not cleaned again: what Cleaner has learnt since
+// would make them differ from those in the archive.
+func (a *Archive) index() string {
+	clean := a.cfg.Clean.Clean
 	var b strings.Builder
 	b.WriteString("What this archive has:\n")
 	for _, e := range a.entries {
-		fmt.Fprintf(&b, "  %s: %s", e.name, e.about)
+		text := e.about
 		if e.note != "" {
-			fmt.Fprintf(&b, " (%s)", oneLine(e.note))
+			text += " (" + oneLine(e.note) + ")"
 		}
-		b.WriteString("\n")
+		b.WriteString("  " + e.name + ": " + clean(text) + "\n")
 	}
 	if len(a.missing) > 0 {
 		b.WriteString("\nWhat it does not have, and why:\n")
 	}
 	for _, e := range a.missing {
-		fmt.Fprintf(&b, "  %s: %s\n", e.name, oneLine(e.note))
+		b.WriteString("  " + clean(e.name+": "+oneLine(e.note)) + "\n")
 	}
 	b.WriteString(
 		"\nRemoved: data of Secrets, tokens, passwords and their hashes, private keys, cookies, header fields with\n" +
 			"credentials, query strings of URLs. Environments of Pods were not read. ",
 	)
 	b.WriteString(a.cfg.Clean.Masked() + "\n")
-	return errors.Join(a.write(IndexName, a.cfg.Clean.Clean(b.String())), a.tar.Close(), a.packed.Close())
+	return b.String()
 }
 
 // oneLine returns a text without line breaks.

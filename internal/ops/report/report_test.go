@@ -199,6 +199,49 @@ func TestArchive(t *testing.T) {
 	})
 }
 
+// TestNamesOfFiles checks that names of files are cleaned, and that the index has the same ones, also if a
+// name is learnt after the file was written.
+func TestNamesOfFiles(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	c := NewCleaner()
+	c.MaskNames()
+	c.MaskAddresses()
+	a := New(Config{
+		Out: &out, Directory: "r", Clean: c, FileSize: 100, Size: 1000, Patience: time.Second,
+	})
+	for _, name := range []string{"at-10.1.2.3-9153/x.txt", "www.acme.com/x.txt", "acmelate/x.txt"} {
+		err := a.Add(t.Context(), File{
+			Name: name, About: "a file of " + name,
+			Collect: func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "text"); return err },
+		})
+		if err != nil {
+			t.Fatalf("Add(%s) = %v", name, err)
+		}
+	}
+	c.MaskName("acmelate")
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files := read(t, &out)
+	index := files["r/INDEX"]
+	delete(files, "r/INDEX")
+	for name := range files {
+		bare := strings.TrimPrefix(name, "r/")
+		if !strings.Contains(index, "  "+bare+": ") {
+			t.Errorf("INDEX lacks %q:\n%s", bare, index)
+		}
+		for _, masked := range []string{"10.1.2.3", "acme.com", "www"} {
+			if strings.Contains(name, masked) {
+				t.Errorf("a file is called %q, which has %q", name, masked)
+			}
+		}
+	}
+	if len(files) != 3 {
+		t.Errorf("there are %d files, want 3", len(files))
+	}
+}
+
 // read reads an archive.
 func read(t *testing.T, in io.Reader) map[string]string {
 	t.Helper()

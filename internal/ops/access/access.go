@@ -87,6 +87,18 @@ func (g *Guard) Protect(h http.Handler) http.Handler {
 	})
 }
 
+// RefuseForeign serves h, except to browsers that send the request for the page of another site; it says so
+// to them. It lets in all other clients.
+func RefuseForeign(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isForeign(r) {
+			foreign().write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // Login gives a client with a token a cookie. The page cannot read the cookie, and other sites
 // cannot have it sent; it is worthless for another process and after a change of the token.
 func (g *Guard) Login(w http.ResponseWriter, r *http.Request) {
@@ -114,7 +126,7 @@ func (g *Guard) setCookie(w http.ResponseWriter, r *http.Request, value string, 
 func (g *Guard) judge(r *http.Request) *refusal {
 	switch {
 	case isForeign(r):
-		return &refusal{status: http.StatusForbidden, why: "requests of pages of other sites are not answered"}
+		return foreign()
 	case OnLoopback(r), r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return nil
 	case r.Header.Get("Authorization") == "" && g.hasCookie(r):
@@ -128,6 +140,11 @@ func (g *Guard) judge(r *http.Request) *refusal {
 func isForeign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site != "" && site != "same-origin" && site != "none"
+}
+
+// foreign is why a request of the page of another site is not let in.
+func foreign() *refusal {
+	return &refusal{status: http.StatusForbidden, why: "requests of pages of other sites are not answered"}
 }
 
 // byToken returns why a request is not let in by its token; nil if it is.

@@ -183,8 +183,9 @@ func (s *HTTPServer) dump(contentType string, write func(io.Writer) error) http.
 const debugKey = "admin.debug"
 
 // restrict serves h to clients on loopback only, unless the key of the configuration that
-// serves it to all is set.
+// serves it to all is set. Web pages of other sites cannot have a browser request it in either case.
 func restrict(all bool, key string, h http.Handler) http.Handler {
+	h = access.RefuseForeign(h)
 	if all {
 		return h
 	}

@@ -317,3 +317,29 @@ func TestActionsOfWebPages(t *testing.T) {
 		}
 	}
 }
+
+// TestDebugOfWebPages verifies that a web page of another site cannot have a browser on this host, or one that
+// reaches an open port, request a dump or start a profile, and that an operator can.
+func TestDebugOfWebPages(t *testing.T) {
+	t.Parallel()
+	for site, want := range map[string]int{
+		"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden,
+		"same-origin": http.StatusOK, "none": http.StatusOK,
+	} {
+		for _, path := range []string{"/debug/zone", "/debug/lines", "/debug/pprof/", "/debug/pprof/cmdline"} {
+			for client, open := range map[string]bool{"127.0.0.1:1": false, "192.0.2.1:1": true} {
+				cfg := settings()
+				cfg.Debug, cfg.PProf = open, open
+				s := &HTTPServer{dumping: make(chan struct{}, 1)}
+				r := httptest.NewRequest(http.MethodGet, path+"?x", http.NoBody)
+				r.RemoteAddr, r.Host = client, "localhost"
+				r.Header.Set("Sec-Fetch-Site", site)
+				w := httptest.NewRecorder()
+				s.routes(&cfg).ServeHTTP(w, r)
+				if w.Code != want {
+					t.Errorf("GET %s of %s with Sec-Fetch-Site: %s: status %d, want %d", path, client, site, w.Code, want)
+				}
+			}
+		}
+	}
+}

@@ -203,6 +203,53 @@ func TestTail(t *testing.T) {
 	}
 }
 
+// TestTailExplains verifies where the links to explanations lead: to the URL with the scheme of the request, and
+// nowhere for what the command explain does not take.
+func TestTailExplains(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	further := make(chan string)
+	s.answer("evidence", events(t, further))
+	p := open(t, s.URL, "#/tail")
+	for claim, c := range map[string]struct{ fields, want string }{
+		"a request over TLS": {
+			`"kind":"request","scheme":"https","subject":"shop.example/cart","detail":"GET 503 httproute/shop/web"`,
+			"#/explain?target=https%3A%2F%2Fshop.example%2Fcart&method=GET",
+		},
+		"a request": {
+			`"kind":"request","scheme":"http","subject":"shop.example/","detail":"POST 404"`,
+			"#/explain?target=http%3A%2F%2Fshop.example%2F&method=POST",
+		},
+		"a request of an older process": {
+			`"kind":"request","subject":"shop.example/","detail":"GET 404"`,
+			"#/explain?target=http%3A%2F%2Fshop.example%2F&method=GET",
+		},
+		"a request without a host": {`"kind":"request","scheme":"http","subject":"/cart","detail":"GET 400"`, ""},
+		"a connection of TCP":      {`"kind":"request","subject":"db.example","detail":"TCP tcproute/shop/db"`, ""},
+		"a session of UDP":         {`"kind":"request","subject":"infra/public/dns","detail":"UDP"`, ""},
+		"a drop": {
+			`"kind":"drop","clientPod":"shop/web-0","subject":"10.244.2.7:5432/TCP"`,
+			"#/explain?target=10.244.2.7%3A5432%2FTCP&from=shop%2Fweb-0",
+		},
+		"a drop in IPv6": {
+			`"kind":"drop","clientPod":"shop/web-0","subject":"[fd00::7]:53/UDP"`,
+			"#/explain?target=%5Bfd00%3A%3A7%5D%3A53%2FUDP&from=shop%2Fweb-0",
+		},
+		"a drop of ICMP":              {`"kind":"drop","clientPod":"shop/web-0","subject":"10.96.0.9/ICMP"`, ""},
+		"a drop of ICMPv6":            {`"kind":"drop","clientPod":"shop/web-0","subject":"fd00::7/ICMPv6"`, ""},
+		"a fragment without a port":   {`"kind":"drop","clientPod":"shop/web-0","subject":"10.96.0.9/UDP"`, ""},
+		"a drop of an unknown client": {`"kind":"drop","subject":"10.244.2.7:5432/TCP"`, ""},
+	} {
+		further <- `{"time":"2026-01-02T03:04:05.678Z","reason":"` + claim + `","client":"10.0.0.1","weight":1,` + c.fields + `}`
+		p.until(fmt.Sprintf(`document.querySelector("tbody tr b")?.textContent === %q`, claim))
+		got := p.eval(`document.querySelector('tbody tr a[href^="#/explain"]')?.closest("tr") === document.querySelector("tbody tr")
+			? document.querySelector('tbody tr a[href^="#/explain"]').getAttribute("href") : ""`)
+		if got != c.want {
+			t.Errorf("%s: the link leads to %q, want %q", claim, got, c.want)
+		}
+	}
+}
+
 // TestSearch verifies the box and the view of search.
 func TestSearch(t *testing.T) {
 	t.Parallel()

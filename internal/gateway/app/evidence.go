@@ -168,6 +168,10 @@ func (e *evidenceOf) request(r *proxy.Record) {
 	e.source.Observe(reason, r.Began, func(s *evidence.Sample) {
 		s.Client = clientOf(r.Request, e.trusted)
 		s.Subject = append([]byte(r.Host), r.Request.URL.EscapedPath()...)
+		s.Scheme = "http"
+		if r.Request.TLS != nil {
+			s.Scheme = "https"
+		}
 		s.Route = routeOf(r.Rule)
 		s.Detail = detail(r.Request.Method, strconv.Itoa(r.Status), s.Route)
 	})

@@ -78,6 +78,31 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
+// TestEvidenceScheme verifies the scheme of requests, and that connections have none.
+func TestEvidenceScheme(t *testing.T) {
+	t.Parallel()
+	request := func(url string) func(*evidenceOf) {
+		// NewRequest sets TLS if the URL is one of https.
+		r := &proxy.Record{Request: httptest.NewRequest(http.MethodGet, url, nil), Host: "shop.example", Status: 404}
+		return func(e *evidenceOf) { e.request(r) }
+	}
+	for claim, test := range map[string]struct {
+		tell   func(*evidenceOf)
+		scheme string
+	}{
+		"a request":          {request("http://shop.example/"), "http"},
+		"a request over TLS": {request("https://shop.example/"), "https"},
+		"a connection":       {func(e *evidenceOf) { e.passed(&stream.Record{ServerName: "db.example"}) }, ""},
+	} {
+		ring := evidence.New(evidence.Config{Size: 10, OneIn: 1, Mask: evidence.MaskNone})
+		e := newEvidence(ring, 1, nil)
+		test.tell(&e)
+		if events := ring.Events(); len(events) != 1 || events[0].Scheme != test.scheme {
+			t.Errorf("%s: events %+v, want one with the scheme %q", claim, events, test.scheme)
+		}
+	}
+}
+
 // TestEvidenceReasons verifies that each reason has a word of its own and a meaning, and that of a record
 // is known.
 func TestEvidenceReasons(t *testing.T) {

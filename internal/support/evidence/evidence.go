@@ -71,6 +71,8 @@ type Event struct {
 	// Pod is the client's, as NAMESPACE/NAME; empty if it is not known.
 	Pod             string
 	Subject, Detail string
+	// Scheme is that of a request's URL, http or https; empty if there is none.
+	Scheme string
 	// Route is a key of top; empty if there is none.
 	Route string
 	// Weight is the number of events that this one stands for.

@@ -254,6 +254,7 @@ func TestJSON(t *testing.T) {
 	for _, text := range []string{"web.shop.svc.cluster.local.", "\x00\x1b[31m\u202e<script>", "", "a\nb"} {
 		s.Record(&Sample{
 			Weight: 64, Time: time.Unix(1700000000, 123e6), Client: client, Subject: []byte(text), Detail: []byte("AAAA"),
+			Scheme: "https",
 		})
 	}
 	for _, want := range r.Events() {
@@ -271,7 +272,7 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	const want = `{"time":"2023-11-14T22:13:20.123Z","kind":"query","reason":"ok","client":"10.1.2.3",` +
-		`"subject":"web.shop.svc.cluster.local.","detail":"AAAA","weight":64}`
+		`"subject":"web.shop.svc.cluster.local.","detail":"AAAA","scheme":"https","weight":64}`
 	if got, _ := json.Marshal(r.Events()[0]); string(got) != want {
 		t.Errorf("Marshal = %s\nwant      %s", got, want)
 	}

@@ -57,6 +57,7 @@ type wire struct {
 	Pod     string `json:"clientPod,omitempty"`
 	Subject string `json:"subject"`
 	Detail  string `json:"detail,omitempty"`
+	Scheme  string `json:"scheme,omitempty"`
 	Weight  int    `json:"weight"`
 }
 
@@ -66,7 +67,7 @@ const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 func (e *Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wire{
 		Time: e.Time.UTC().Format(timeFormat), Kind: e.Kind, Reason: e.Reason, Client: e.ClientText(), Pod: e.Pod,
-		Subject: e.Subject, Detail: e.Detail, Weight: e.Weight,
+		Subject: e.Subject, Detail: e.Detail, Scheme: e.Scheme, Weight: e.Weight,
 	})
 }
 
@@ -81,7 +82,8 @@ func (e *Event) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("event: %w", err)
 	}
 	*e = Event{
-		Time: at, Kind: w.Kind, Reason: w.Reason, Pod: w.Pod, Subject: w.Subject, Detail: w.Detail, Weight: w.Weight,
+		Time: at, Kind: w.Kind, Reason: w.Reason, Pod: w.Pod, Subject: w.Subject, Detail: w.Detail, Scheme: w.Scheme,
+		Weight: w.Weight,
 	}
 	if w.Client != "" {
 		e.Client, err = parseClient(w.Client)

@@ -141,6 +141,8 @@ type Sample struct {
 	// Subject, Detail and Route are cut to MaxText octets. They should be printable.
 	Subject, Detail []byte
 	Route           string
+	// Scheme is that of a request's URL, a constant.
+	Scheme string
 }
 
 // Record records an event. It allocates nothing.
@@ -168,6 +170,7 @@ type entry struct {
 	time            int64 // nanoseconds of Unix time
 	client          netip.Prefix
 	pod, route      string
+	scheme          string
 	weight          int
 	reason          int
 	subject, detail int // octets of the text
@@ -192,7 +195,7 @@ func (s *seat) insert(e *Sample, mask Mask) (full bool) {
 	b.text = append(append(b.text, subject...), detail...)
 	added := entry{
 		time: e.Time.UnixNano(), client: mask.client(e.Client), route: cut(e.Route), weight: e.Weight, reason: e.Reason,
-		subject: len(subject), detail: len(detail),
+		subject: len(subject), detail: len(detail), scheme: e.Scheme,
 	}
 	if mask == MaskNone {
 		added.pod = e.Pod
@@ -232,7 +235,7 @@ func (s *Source) appendEvents(all []*Event, of *seat) []*Event {
 		event := &Event{
 			Time: time.Unix(0, e.time), Kind: s.cfg.Kind, Reason: s.cfg.Reasons[e.reason].Word, Client: e.client, Pod: e.pod,
 			Subject: string(text[:e.subject]), Detail: string(text[e.subject : e.subject+e.detail]),
-			Route: strings.Clone(e.route), Weight: e.weight, Usual: s.cfg.Reasons[e.reason].Usual,
+			Scheme: e.scheme, Route: strings.Clone(e.route), Weight: e.weight, Usual: s.cfg.Reasons[e.reason].Usual,
 		}
 		text = text[e.subject+e.detail:]
 		if event.Pod == "" && s.cfg.Pod != nil && s.ring.cfg.Mask == MaskNone && e.client.IsValid() {

@@ -15,6 +15,7 @@ import { clock, number, percent } from "./text.js";
  * @property {string} [clientPod]
  * @property {string} subject
  * @property {string} [detail]
+ * @property {"http" | "https"} [scheme] that of a request
  * @property {number} [weight] events that it stands for
  */
 
@@ -38,23 +39,26 @@ function reasonCell(kind, reason) {
   return [el("b", {}, reason), known && el("span.note", {}, meanings[kind][reason])];
 }
 
+/** A destination that the command explain takes: protocols without ports, such as ICMP, are none. */
+const destination = /^(\[[0-9a-f:.]+\]|[0-9.]+):[0-9]+\/(tcp|udp|sctp)$/i;
+
+/** The detail of an HTTP request: its method and status. Those of connections have no status. */
+const request = /^([A-Za-z-]+) [0-9]+(?: |$)/;
+
 /**
- * Returns the address of an explanation of an event; empty if it has not enough to explain.
+ * Returns the address of an explanation of an event; empty if there is nothing that can be explained.
  *
  * @param {Event} event
  */
 export function explanation(event) {
   const from = event.clientPod || "";
-  if (event.kind === "query" && from) return href("explain", [], { target: event.subject, from, type: event.detail });
-  if (event.kind === "drop" && from) return href("explain", [], { target: event.subject, from });
-  if (event.kind === "request" && event.subject) {
-    return href("explain", [], {
-      target: `http://${event.subject}`,
-      from,
-      method: event.detail?.match(/^[A-Z]+/)?.[0],
-    });
-  }
-  return "";
+  const target = event.subject;
+  if (event.kind === "query" && from) return href("explain", [], { target, from, type: event.detail });
+  if (event.kind === "drop" && from && destination.test(target)) return href("explain", [], { target, from });
+  const method = event.kind === "request" && event.detail?.match(request)?.[1];
+  const url = `${event.scheme === "https" ? "https" : "http"}://${target}`;
+  const hasHost = target !== "" && !target.startsWith("/") && URL.canParse(url);
+  return method && hasHost ? href("explain", [], { target: url, from, method }) : "";
 }
 
 /** @type {import("./parts.js").Column<Event>[]} */

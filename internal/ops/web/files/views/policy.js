@@ -6,7 +6,8 @@ import { facts, lacks, ofFindings, problems, section, table, unread } from "../p
 import { list } from "../text.js";
 
 /** @param {string[]} args NAMESPACE and NAME of a NetworkPolicy, or the NAME of a ClusterNetworkPolicy */
-export const title = (args) => `${args.length > 1 ? "NetworkPolicy" : "ClusterNetworkPolicy"} ${args.slice(0, 2).join("/")}`;
+export const title = (args) =>
+  `${args.length > 1 ? "NetworkPolicy" : "ClusterNetworkPolicy"} ${args.slice(0, 2).join("/")}`;
 
 /** @param {import("../main.js").Context} context */
 export async function show({ main, args, signal }) {

@@ -76,6 +76,38 @@ func TestPod(t *testing.T) {
 		"it accepts connections from everywhere", "allows connections to the cluster DNS only")
 }
 
+// TestReadiness verifies that only what is known not to be ready is called bad.
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	const bad, fine = "It is not ready", "Nothing is known to be wrong"
+	s := serve(t)
+	p := open(t, s.URL, "#/search?q=x")
+	for claim, c := range map[string]struct {
+		object        map[string]any
+		state, wanted string
+	}{
+		"ready":     {map[string]any{"ready": true}, "ready", fine},
+		"not ready": {map[string]any{"ready": false}, "not ready", bad},
+		"not read":  {map[string]any{"ready": false, "unknown": true}, "not known", fine},
+		"finished":  {map[string]any{"ready": false, "finished": true, "why": "it has finished"}, "finished", fine},
+	} {
+		c.object["name"], c.object["namespace"], c.object["node"] = "web-0", "shop", "n1"
+		s.answer("pods/shop/web-0", c.object)
+		s.answer("overview", map[string]any{"agents": []any{c.object}})
+		views := []string{"#/pod/shop/web-0", ""}
+		if claim == "finished" { // which nodes do not
+			views = views[:1]
+		}
+		for _, view := range views {
+			p.visit(view)
+			p.wants(c.wanted)
+			if got := p.text(".state"); got != c.state {
+				t.Errorf("%s: %q has the state %q, want %q", claim, view, got, c.state)
+			}
+		}
+	}
+}
+
 // TestPolicy verifies the view of a policy, and that it is reached from what is wrong and from where it applies.
 func TestPolicy(t *testing.T) {
 	t.Parallel()

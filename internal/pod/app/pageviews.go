@@ -93,7 +93,7 @@ func (p *Page) overview(*http.Request) (any, error) {
 		})
 		for i := range made.Agents {
 			a := &made.Agents[i]
-			a.Unknown = !a.Ready && settings.Manifests != "" // which rarely have the conditions of nodes
+			a.Unknown = a.Unknown || !a.Ready && settings.Manifests != "" // which rarely have the conditions of nodes
 		}
 	}
 	return made, nil

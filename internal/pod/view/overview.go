@@ -62,7 +62,7 @@ type Agent struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Zone      string       `json:"zone,omitempty"`
 	Ready     bool         `json:"ready"`
-	// Unknown: manifests do not say whether it is ready.
+	// Unknown: whether it is ready is not read, or manifests do not say it.
 	Unknown  bool           `json:"unknown,omitempty"`
 	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
 	// Encrypted: its end of tunnels has a key.
@@ -122,11 +122,11 @@ func (m *Model) Overview(o *Overview) {
 	agents := []Agent{}
 	for n := range m.View.Nodes() {
 		agents = append(agents, Agent{
-			Node: n.Name, Addresses: append([]netip.Addr{}, n.Addresses...), Zone: n.Zone, Ready: n.Ready, PodCIDRs: n.PodCIDRs,
-			Encrypted: n.WireGuardKey != [32]byte{}, Pods: pods[n.Name],
+			Node: n.Name, Addresses: append([]netip.Addr{}, n.Addresses...), Zone: n.Zone, Ready: n.Ready,
+			Unknown: m.unknown(n.Ready), PodCIDRs: n.PodCIDRs, Encrypted: n.WireGuardKey != [32]byte{}, Pods: pods[n.Name],
 		})
 	}
 	slices.SortFunc(agents, func(a, b Agent) int { return cmp.Compare(a.Node, b.Node) })
 	o.Agents = cut(&o.More, "agents", agents, mostNodes)
-	o.NotRead = append(o.NotRead, m.partly("some fields", cluster.KindService, cluster.KindPod)...)
+	o.NotRead = append(o.NotRead, m.partly("some fields", cluster.KindService, cluster.KindPod, cluster.KindNode)...)
 }

@@ -18,6 +18,10 @@ type Pod struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Node      string       `json:"node,omitempty"`
 	Ready     bool         `json:"ready"`
+	// Unknown: whether it is ready is not read.
+	Unknown bool `json:"unknown,omitempty"`
+	// Finished: it has run to its end; readiness does not apply to it.
+	Finished bool `json:"finished,omitempty"`
 	// Why is why it is not ready; empty if it is, or if that is not known.
 	Why        string      `json:"why,omitempty"`
 	ResolvConf *ResolvConf `json:"resolvConf,omitempty"`
@@ -59,6 +63,8 @@ func (m *Model) Pod(key cluster.Key) *Pod {
 		Name:      p.Name,
 		Node:      p.Node,
 		Ready:     p.Ready && !p.Finished,
+		Unknown:   m.unknown(p.Ready) && !p.Finished,
+		Finished:  p.Finished,
 		Addresses: append([]netip.Addr{}, p.IPs...),
 		PolicyIn:  []Policy{},
 		PolicyOut: []Policy{},
@@ -67,13 +73,14 @@ func (m *Model) Pod(key cluster.Key) *Pod {
 		m.partly("labels, the DNS settings and the state", cluster.KindPod)...)
 	var found []Finding
 	if m.reads(cluster.KindPod) {
-		if made.Why = clauseOfIt(m.Linter.Unready(p)); p.Finished {
-			made.Why = "it has finished"
-		}
+		made.Why = clauseOfIt(m.Linter.Unready(p))
 		s := dnsconfig.SubjectOfPod(p)
 		made.ResolvConf = m.resolvConf(&s)
 		made.PolicyIn, made.PolicyOut = m.bothWays([]*semantics.End{semantics.EndOf(p)}, &made.More)
 		found = findings(m.Linter.CheckSubject(&s))
+	}
+	if p.Finished {
+		made.Why = "it has finished"
 	}
 	made.Findings = cut(&made.More, "findings", found, mostFindings)
 	made.Services = cut(&made.More, "services", m.selecting(p), mostServices)

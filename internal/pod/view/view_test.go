@@ -145,12 +145,39 @@ func TestFinishedPod(t *testing.T) {
 		"status: {phase: Succeeded, podIP: 10.244.0.9, podIPs: [{ip: 10.244.0.9}], conditions: [{type: Ready, status: 'True'}]}\n"
 	routes(t, done, func(m *Model) {
 		m.ResolvConf = func(*dnsconfig.Subject) (r dnsconfig.Resolution) { return r }
-		if p := m.Pod(cluster.Key{Namespace: "shop", Name: "done"}); p.Ready || p.Why != "it has finished" {
-			t.Errorf("Pod(shop/done) = ready %t, %q", p.Ready, p.Why)
+		if p := m.Pod(cluster.Key{Namespace: "shop", Name: "done"}); !p.Finished || p.Ready || p.Why != "it has finished" {
+			t.Errorf("Pod(shop/done) = finished %t, ready %t, %q", p.Finished, p.Ready, p.Why)
 		}
 		const want = "had the address 10.244.0.9, and has finished"
 		if found := m.Search("10.244.0.9", 2).Items; len(found) != 1 || found[0].Title != "shop/done" || found[0].Detail != want {
 			t.Errorf("Search(10.244.0.9) = %+v, want %s", found, want)
+		}
+	})
+}
+
+// TestReadinessNotRead: whether Pods and nodes are ready is not known where their conditions are not read.
+func TestReadinessNotRead(t *testing.T) {
+	t.Parallel()
+	store, key := cluster.NewStore(), func(name string) cluster.Key { return cluster.Key{Namespace: "shop", Name: name} }
+	store.Update(func(tx *cluster.Tx) {
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+		tx.Put(&cluster.Node{Name: "n1"})
+		tx.Put(&cluster.Pod{Key: key("web-0")})
+		tx.Put(&cluster.Pod{Key: key("done"), Finished: true})
+	})
+	store.View(func(v *cluster.View) {
+		m := &Model{View: v}
+		if p := m.Pod(key("web-0")); p.Ready || !p.Unknown || p.Finished {
+			t.Errorf("Pod(shop/web-0) of names only = %+v, want that its readiness is not known", p)
+		}
+		if p := m.Pod(key("done")); p.Ready || p.Unknown || !p.Finished || p.Why != "it has finished" {
+			t.Errorf("Pod(shop/done) of names only = %+v, want that it has finished", p)
+		}
+		for _, whole := range []bool{false, true} {
+			o, m := Overview{}, &Model{View: v, Whole: whole}
+			if m.Overview(&o); o.Agents[0].Ready || o.Agents[0].Unknown == whole {
+				t.Errorf("Overview of whole objects (%t): node %+v, want that its readiness is known: %t", whole, o.Agents[0], whole)
+			}
 		}
 	})
 }

@@ -27,7 +27,7 @@ export async function show({ main, args, signal }) {
       facts([
         ["Addresses", list(p.addresses).join(", ")],
         ["Node", p.node],
-        ["State", typeof p.ready === "boolean" && state(p.ready ? "ready" : "not ready")],
+        ["State", readiness(p)],
       ]),
     ),
     lookup(p),
@@ -39,10 +39,21 @@ export async function show({ main, args, signal }) {
   );
 }
 
+/**
+ * Shows whether a Pod is ready. That of a Pod which has finished is nothing to judge.
+ *
+ * @param {any} p
+ */
+function readiness(p) {
+  if (p.finished) return state("finished");
+  if (p.unknown) return state("not known");
+  return typeof p.ready === "boolean" && state(p.ready ? "ready" : "not ready");
+}
+
 /** @param {any} p */
 function verdict(p) {
   const found = ofFindings(p.findings);
-  if (p.ready === false) {
+  if (p.ready === false && !p.unknown && !p.finished) {
     const why = String(p.why ?? "").replace(/^[,\s]+/, "");
     found.unshift({
       meaning: "bad",

@@ -54,6 +54,19 @@ func TestService(t *testing.T) {
 		"policies that are not read": {map[string]any{"notRead": []any{
 			map[string]any{"kind": "NetworkPolicy", "why": "NetworkPolicies are not read here; set admin.page to cluster"},
 		}}, "NetworkPolicies are not read here; set admin.page to cluster."},
+		"policies of the cluster that are not read": {map[string]any{"podsJudged": 2, "notRead": []any{
+			map[string]any{"kind": "ClusterNetworkPolicy", "why": "ClusterNetworkPolicies are not read here"},
+		}}, "Policies for incoming connections\n\nClusterNetworkPolicies are not read here."},
+		"labels of namespaces that are not read": {map[string]any{
+			"podsJudged": 2, "policiesIn": []any{map[string]any{"name": "web", "namespace": "shop", "href": "#/policy/shop/web"}},
+			"notRead": []any{map[string]any{"kind": "Namespace", "why": "Namespaces are not read here"}},
+		}, "Namespaces are not read here.\n\nPolicies for outgoing connections\n\nNamespaces are not read here."},
+		"some Pods of many": {map[string]any{"podsJudged": 100, "more": map[string]any{"podsJudged": 1400}},
+			"No policy selects the first 100 of its 1,500 Pods by name. The policies of the others are not known here."},
+		"policies of some Pods of many": {map[string]any{
+			"podsJudged": 100, "more": map[string]any{"podsJudged": 1400},
+			"policiesIn": []any{map[string]any{"name": "web", "namespace": "shop", "href": "#/policy/shop/web"}},
+		}, "These are the policies of the first 100 of its 1,500 Pods by name."},
 		"rows that are left out": {map[string]any{
 			"more": map[string]any{"endpoints": 9500}, "endpoints": []any{map[string]any{"address": "10.0.0.1", "used": true}},
 		}, "9,500 more are not listed."},
@@ -74,6 +87,48 @@ func TestPod(t *testing.T) {
 	p.inOrder("Pod shop/client", "Nothing is known to be wrong", "Explain a connection from it", "Addresses", "10.244.1.9",
 		"Node", "node-1", "ready", "How it looks up names", "search domains of the node", "ClusterFirst", "nameserver 10.96.0.10", "options ndots:5", "Services that select it", "shop/client",
 		"it accepts connections from everywhere", "allows connections to the cluster DNS only")
+}
+
+// TestNotChecked verifies that the overview says what it could not read, and does not call it fine.
+func TestNotChecked(t *testing.T) {
+	t.Parallel()
+	const policies, services = "ClusterNetworkPolicies are not read here", "Some fields of Services are not read here"
+	notRead := func(kind, why string) []any { return []any{map[string]any{"kind": kind, "why": why}} }
+	s := serve(t)
+	s.answer("overview", map[string]any{"sources": []any{
+		map[string]any{"kind": "Secret", "state": "absent"},
+		map[string]any{"kind": "Pod", "state": "absent", "why": "pods is forbidden"},
+	}})
+	p := open(t, s.URL, "#/search?q=x")
+	for claim, c := range map[string]struct {
+		findings map[string]any
+		wanted   []string
+		unwanted string
+	}{
+		"all is checked": {map[string]any{"checked": true}, []string{"portolan check finds no faults of objects."}, "Not checked"},
+		"some is checked": {
+			map[string]any{"checked": true, "notRead": notRead("ClusterNetworkPolicy", policies)},
+			[]string{"finds no faults in what is read", "Not checked: ClusterNetworkPolicy. " + policies + "."}, "no faults of objects",
+		},
+		"some is checked, and has a fault": {
+			map[string]any{
+				"checked": true, "notRead": notRead("Service", services), "counts": map[string]any{"error": 1},
+				"items": []any{map[string]any{"severity": "error", "message": "it selects no Pod", "object": "service shop/web"}},
+			},
+			[]string{"it selects no Pod", "Not checked: Service. " + services + "."}, "no faults",
+		},
+		"nothing is checked": {
+			map[string]any{"checked": false, "notRead": notRead("Service", services)}, []string{services + "."}, "no faults",
+		},
+	} {
+		s.answer("findings", c.findings)
+		p.visit("")
+		p.inOrder("1 thing needs attention", "source Pod", "Pod objects are not read: pods is forbidden.", "Cure:")
+		p.inOrder(c.wanted...)
+		if got := p.text("main"); strings.Contains(got, c.unwanted) {
+			t.Errorf("%s: the page says %q:\n%s", claim, c.unwanted, got)
+		}
+	}
 }
 
 // TestReadiness verifies that only what is known not to be ready is called bad.

@@ -287,8 +287,8 @@ func TestPageOfLargeCluster(t *testing.T) {
 			t.Errorf("GET %s: %d with %d octets, want 200 with at most %d", path, w.Code, w.Body.Len(), most)
 		}
 	}
-	if w := ask(h, "/api/v1/services/shop/all"); !strings.Contains(w.Body.String(), `"more":{"endpoints":1500}`) {
-		t.Errorf("GET /api/v1/services/shop/all: %.200s, want that 1500 endpoints are left out", w.Body)
+	if w := ask(h, "/api/v1/services/shop/all"); !strings.Contains(w.Body.String(), `"more":{"endpoints":1500,"podsJudged":1900}`) {
+		t.Errorf("GET /api/v1/services/shop/all: %.200s, want that 1500 endpoints and the policies of 1900 Pods are left out", w.Body)
 	}
 	var wait sync.WaitGroup
 	var mu sync.Mutex

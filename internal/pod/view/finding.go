@@ -43,18 +43,22 @@ type Findings struct {
 	// Items are the most severe first.
 	Items []Finding `json:"items"`
 	// Counts is how many there are by severity.
-	Counts  map[string]int `json:"counts"`
-	NotRead []NotRead      `json:"notRead,omitempty"`
-	More    More           `json:"more,omitempty"`
+	Counts map[string]int `json:"counts"`
+	// Checked: objects are checked, as far as their kinds are read. Otherwise they are not read with all fields.
+	Checked bool `json:"checked"`
+	// NotRead are the kinds without which some rules do not apply.
+	NotRead []NotRead `json:"notRead,omitempty"`
+	More    More      `json:"more,omitempty"`
 }
 
-// Findings returns what is found in all objects; nothing if they are not read with all fields.
+// Findings returns what is found in all objects that are read; nothing if they are not read with all fields.
 func (m *Model) Findings() *Findings {
-	made := &Findings{Items: []Finding{}, Counts: make(map[string]int)}
-	made.NotRead = append(m.lacks(cluster.KindService), m.partly("some fields", cluster.KindService)...)
-	if len(made.NotRead) > 0 {
+	made := &Findings{Items: []Finding{}, Counts: make(map[string]int), Checked: m.Whole}
+	if !m.Whole {
+		made.NotRead = append(m.lacks(cluster.KindService), m.partly("some fields", cluster.KindService)...)
 		return made
 	}
+	made.NotRead = append(m.lacks(m.checkedKinds()...), m.unreadReferences()...)
 	all := slices.Clone(m.Found())
 	bySeverity(all)
 	for i := range all {
@@ -66,4 +70,25 @@ func (m *Model) Findings() *Findings {
 		made.Items = append(made.Items, item)
 	}
 	return made
+}
+
+// checkedKinds returns the kinds that rules need, but for those of unreadReferences.
+func (m *Model) checkedKinds() []cluster.Kind {
+	return slices.DeleteFunc(lint.Kinds(), func(k cluster.Kind) bool { return slices.Contains(cluster.ReferencedKinds(), k) })
+}
+
+// unreadReferences returns the kinds to which objects refer, such as Secrets with certificates, that are not read:
+// gateways read them, and portolan check.
+func (m *Model) unreadReferences() (all []NotRead) {
+	var kinds []cluster.Kind
+	for ref := range cluster.Referenced(m.View) {
+		if !m.View.Loaded(ref.Kind) && !slices.Contains(kinds, ref.Kind) {
+			kinds = append(kinds, ref.Kind)
+		}
+	}
+	slices.Sort(kinds)
+	for _, k := range kinds {
+		all = append(all, NotRead{k.String(), k.Plural() + " are not read for the page; portolan check reads them"})
+	}
+	return all
 }

@@ -69,8 +69,9 @@ func (m *Model) Pod(key cluster.Key) *Pod {
 		PolicyIn:  []Policy{},
 		PolicyOut: []Policy{},
 	}
-	made.NotRead = append(m.lacks(cluster.KindService, cluster.KindNetworkPolicy),
-		m.partly("labels, the DNS settings and the state", cluster.KindPod)...)
+	made.NotRead = append(m.lacks(
+		cluster.KindService, cluster.KindNetworkPolicy, cluster.KindClusterNetworkPolicy, cluster.KindNamespace,
+	), m.partly("labels, the DNS settings and the state", cluster.KindPod)...)
 	var found []Finding
 	if m.reads(cluster.KindPod) {
 		made.Why = clauseOfIt(m.Linter.Unready(p))

@@ -25,7 +25,7 @@ type Service struct {
 	Routes     []Route    `json:"routes"`
 	Failures   []any      `json:"failures"`
 	Findings   []Finding  `json:"findings"`
-	PodsJudged int        `json:"podsJudged"` // how many Pods were asked for their policies
+	PodsJudged int        `json:"podsJudged"` // to how many Pods PolicyIn and PolicyOut apply; More has the others
 	NotRead    []NotRead  `json:"notRead,omitempty"`
 	More       More       `json:"more,omitempty"`
 	// Involved are those of whose failures the view has the last ones, which the model does not know.
@@ -49,12 +49,13 @@ func (m *Model) Service(key cluster.Key) *Service {
 	}
 	made := &Service{Namespace: s.Namespace, Name: s.Name, Type: typeOf(s), Addresses: addressesOf(s)}
 	made.NotRead = append(m.lacks(
-		cluster.KindEndpointSlice, cluster.KindPod, cluster.KindNetworkPolicy, cluster.KindIngress, cluster.KindHTTPRoute,
+		cluster.KindEndpointSlice, cluster.KindPod, cluster.KindNetworkPolicy, cluster.KindClusterNetworkPolicy,
+		cluster.KindNamespace, cluster.KindIngress, cluster.KindHTTPRoute,
 	), m.partly("node ports and labels", cluster.KindService, cluster.KindPod)...)
 	made.Names = m.namesOf(s, &made.More)
 	all := m.endpointsOf(s)
 	made.Endpoints = cut(&made.More, "endpoints", all, mostEndpoints)
-	ends := m.endsOf(s, all)
+	ends := m.endsOf(s, all, &made.More)
 	made.PodsJudged = len(ends)
 	made.PolicyIn, made.PolicyOut = m.bothWays(ends, &made.More)
 	made.Routes = cut(&made.More, "routes", m.routesTo(s), mostRoutes)
@@ -125,7 +126,7 @@ func addressesOf(s *cluster.Service) []Address {
 
 // endsOf returns the Pods behind a Service as policies see them, by name, up to mostJudged: those that
 // it selects or, without a selector, those of its endpoints.
-func (m *Model) endsOf(s *cluster.Service, all []Endpoint) (ends []*semantics.End) {
+func (m *Model) endsOf(s *cluster.Service, all []Endpoint, more *More) (ends []*semantics.End) {
 	if !m.reads(cluster.KindPod) {
 		return nil
 	}
@@ -142,7 +143,7 @@ func (m *Model) endsOf(s *cluster.Service, all []Endpoint) (ends []*semantics.En
 	}
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int { return a.Compare(b.Key) })
 	pods = slices.Compact(pods)
-	for _, p := range pods[:min(len(pods), mostJudged)] {
+	for _, p := range cut(more, "podsJudged", pods, mostJudged) {
 		ends = append(ends, semantics.EndOf(p))
 	}
 	return ends

@@ -128,8 +128,8 @@ func (m *Model) partly(what string, kinds ...cluster.Kind) (all []NotRead) {
 // reads reports whether objects of the kinds are read with all fields.
 func (m *Model) reads(kinds ...cluster.Kind) bool { return m.Whole && m.View.Loaded(kinds...) }
 
-// unknown reports whether a Pod or a node that does not appear to be ready may be so: a process that needs no conditions
-// does not keep them.
+// unknown reports whether a Pod or a node that does not appear to be ready may be so: a process that needs no
+// conditions does not keep them.
 func (m *Model) unknown(ready bool) bool { return !ready && !m.Whole }
 
 // set returns the policies.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,9 +17,16 @@ import (
 // shop returns a model with a Service, three Pods, of which one is not ready, and two policies.
 func shop(t *testing.T, see func(*Model)) {
 	t.Helper()
+	shopWithout(t, cluster.KindServiceImport, see)
+}
+
+// shopWithout returns the model of shop, of which a kind is not read.
+func shopWithout(t *testing.T, unread cluster.Kind, see func(*Model)) {
+	t.Helper()
 	store, web := cluster.NewStore(), cluster.Key{Namespace: "shop", Name: "web"}
 	store.Update(func(tx *cluster.Tx) {
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+		tx.SetFreshness(cluster.Loading, unread)
 		tx.Put(&cluster.Namespace{Name: "shop"})
 		tx.Put(&cluster.Service{
 			Key: web, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.7")}, Selector: map[string]string{"app": "web"},
@@ -182,6 +190,46 @@ func TestReadinessNotRead(t *testing.T) {
 	})
 }
 
+// TestPolicyKindsNotRead: a view without some kind that decides which policies apply says so.
+func TestPolicyKindsNotRead(t *testing.T) {
+	t.Parallel()
+	kinds := []cluster.Kind{cluster.KindNetworkPolicy, cluster.KindClusterNetworkPolicy, cluster.KindNamespace}
+	for _, k := range kinds {
+		shopWithout(t, k, func(m *Model) {
+			m.ResolvConf = func(*dnsconfig.Subject) (r dnsconfig.Resolution) { return r }
+			s, p := m.Service(cluster.Key{Namespace: "shop", Name: "web"}), m.Pod(cluster.Key{Namespace: "shop", Name: "web-0"})
+			for view, notRead := range map[string][]NotRead{"Service": s.NotRead, "Pod": p.NotRead} {
+				if len(notRead) != 1 || notRead[0].Kind != k.String() {
+					t.Errorf("%s(shop/web) without %s: notRead %+v, want that kind", view, k.Plural(), notRead)
+				}
+			}
+		})
+	}
+}
+
+// TestPodsJudged: a Service with many Pods says that the policies of some of them are not known.
+func TestPodsJudged(t *testing.T) {
+	t.Parallel()
+	store, web := cluster.NewStore(), cluster.Key{Namespace: "shop", Name: "web"}
+	store.Update(func(tx *cluster.Tx) {
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+		tx.Put(&cluster.Service{Key: web, Headless: true, Selector: map[string]string{"app": "web"}, Spec: new(cluster.ServiceSpec)})
+		for i := range mostJudged + 7 {
+			tx.Put(&cluster.Pod{
+				Key: cluster.Key{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}, Labels: map[string]string{"app": "web"},
+				Spec: new(cluster.PodSpec),
+			})
+		}
+	})
+	store.View(func(v *cluster.View) {
+		more := More{}
+		m := &Model{View: v, Whole: true}
+		if ends := m.endsOf(m.View.Service(web), nil, &more); len(ends) != mostJudged || more["podsJudged"] != 7 {
+			t.Errorf("endsOf(shop/web) = %d Pods, more %v, want %d and 7 more", len(ends), more, mostJudged)
+		}
+	})
+}
+
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	shop(t, func(m *Model) {
@@ -250,8 +298,54 @@ func TestFindings(t *testing.T) {
 			}
 		}
 		m.Whole, m.Cure = false, "set admin.page to cluster"
-		if f = m.Findings(); len(f.Items) > 0 || len(f.NotRead) != 1 || !strings.Contains(f.NotRead[0].Why, m.Cure) {
+		if f = m.Findings(); len(f.Items) > 0 || len(f.NotRead) != 1 || !strings.Contains(f.NotRead[0].Why, m.Cure) || f.Checked {
 			t.Errorf("Findings() of names only = %+v, want the setting", f)
+		}
+	})
+}
+
+// TestFindingsNotRead: findings of what is read are listed, with the kinds that are not.
+func TestFindingsNotRead(t *testing.T) {
+	t.Parallel()
+	for _, k := range append(lint.Kinds(), cluster.KindServiceImport) {
+		shopWithout(t, k, func(m *Model) {
+			f := m.Findings()
+			var want []string
+			if slices.Contains(lint.Kinds(), k) && !slices.Contains(cluster.ReferencedKinds(), k) { // to which nothing refers
+				want = []string{k.String()}
+			}
+			var got []string
+			for _, n := range f.NotRead {
+				got = append(got, n.Kind)
+			}
+			if !f.Checked || !slices.Equal(got, want) {
+				t.Errorf("Findings() without %s: checked %t, notRead %q, want %q", k.Plural(), f.Checked, got, want)
+			}
+		})
+	}
+	shopWithout(t, cluster.KindNode, func(m *Model) {
+		if f := m.Findings(); len(f.Items) == 0 {
+			t.Errorf("Findings() without Nodes = %+v, want those of Services", f)
+		}
+	})
+}
+
+// TestFindingsOfReferencedKinds: Secrets are missed where something refers to one.
+func TestFindingsOfReferencedKinds(t *testing.T) {
+	t.Parallel()
+	store := cluster.NewStore()
+	store.Update(func(tx *cluster.Tx) {
+		tx.SetFreshness(cluster.Live, lint.Kinds()...)
+		tx.SetFreshness(cluster.Loading, cluster.ReferencedKinds()...)
+		tx.Put(&cluster.Frontend{
+			Kind: cluster.KindIngress, Key: cluster.Key{Namespace: "shop", Name: "web"},
+			Ingress: &cluster.IngressSpec{TLS: []cluster.IngressTLS{{Secret: "web"}}},
+		})
+	})
+	store.View(func(v *cluster.View) {
+		m := &Model{View: v, Whole: true, Linter: &lint.Linter{View: v}}
+		if f := m.Findings(); len(f.NotRead) != 1 || f.NotRead[0].Kind != "Secret" {
+			t.Errorf("Findings() without Secrets and ConfigMaps: notRead %+v, want Secrets only", f.NotRead)
 		}
 	})
 }

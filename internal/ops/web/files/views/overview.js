@@ -5,7 +5,7 @@ import { el, link } from "../dom.js";
 import { topTable } from "../events.js";
 import { graph } from "../graph.js";
 import { awaited, lacks, ofFindings, problems, section, state, table, unread, worstFirst } from "../parts.js";
-import { count, duration, join, list, number } from "../text.js";
+import { count, duration, join, list, number, sentence } from "../text.js";
 
 export const title = () => "Overview";
 
@@ -68,8 +68,8 @@ function attention(o) {
  * @param {any} found the findings
  */
 function faults(found) {
-  const why = unread(found, "Service");
-  if (why) return el("p.empty", {}, why);
+  const missing = list(found.notRead);
+  if (found.checked === false) return el("p.empty", {}, unread(found, "Service") || "Nothing is checked.");
   const notes = found.counts?.note ?? 0;
   const all = (found.counts?.error ?? 0) + (found.counts?.warning ?? 0);
   const listed = list(found.items).filter((f) => f.severity !== "note");
@@ -78,9 +78,15 @@ function faults(found) {
     notes > 0 && `There are ${count(notes, "note")} besides.`,
     all + notes > 0 && "portolan check prints all.",
   ];
+  const none =
+    missing.length > 0
+      ? el("p.lead", {}, "portolan check finds no faults in what is read.")
+      : el("p.lead.fine", {}, "portolan check finds no faults of objects.");
   return [
-    all > 0 ? problems(ofFindings(listed)) : el("p.lead.fine", {}, "portolan check finds no faults of objects."),
+    all > 0 ? problems(ofFindings(listed)) : none,
     el("p.note", {}, rest.filter(Boolean).join(" ")),
+    missing.length > 0 &&
+      el("p.note", {}, `Not checked: ${join(missing.map((n) => n.kind))}. ${sentence(missing[0].why)}`),
   ];
 }
 
@@ -105,6 +111,10 @@ function sources(o) {
   return list(o.sources).flatMap((s) => {
     const where = `source ${s.kind}`;
     if (s.state === "loading") return [{ meaning: "doubtful", where, what: `${s.kind} objects are still being read.` }];
+    if (s.state === "absent" && s.why) {
+      const cure = "see whether the account may list and watch them, and whether the API server can be reached";
+      return [{ meaning: "doubtful", where, what: `${s.kind} objects are not read: ${s.why}.`, cure }];
+    }
     if (s.state !== "stale") return [];
     const why = s.why ? `: ${s.why}` : "";
     return [
@@ -209,7 +219,8 @@ function tables(o) {
  * @param {any} sources
  */
 function freshness(sources) {
-  const rank = (/** @type {any} */ s) => (s.state === "stale" || s.state === "loading" ? 0 : s.objects > 0 ? 1 : 2);
+  const late = (/** @type {any} */ s) => ["stale", "loading"].includes(s.state) || (s.state === "absent" && s.why);
+  const rank = (/** @type {any} */ s) => (late(s) ? 0 : s.objects > 0 ? 1 : 2);
   return list(sources).toSorted((a, b) => rank(a) - rank(b) || String(a.kind).localeCompare(b.kind));
 }
 

@@ -5,7 +5,7 @@ import { el, link } from "../dom.js";
 import { columns } from "../events.js";
 import { lacks, ofFindings, problems, section, state, table, unread, worstFirst } from "../parts.js";
 import { href } from "../route.js";
-import { count, list } from "../text.js";
+import { count, list, number } from "../text.js";
 
 /** @typedef {import("../parts.js").Problem} Problem */
 
@@ -17,14 +17,17 @@ export async function show({ main, args, signal }) {
   const [namespace = "", name = ""] = args;
   const s = await get(`services/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`, {}, signal);
   const nobody = s.podsJudged === 0 && "It has no running Pods whose policies could be shown.";
+  const first = firstPods(s);
+  const others =
+    first && `No policy selects ${first} by name. The policies of the others are not known here.`;
   main.append(
     verdict(s),
     explain(s),
     names(s),
     addresses(s),
     endpoints(s),
-    policies(s, "in", nobody || "No policy selects its Pods: they accept connections from everywhere."),
-    policies(s, "out", nobody || "No policy selects its Pods: they may connect to everything."),
+    policies(s, "in", nobody || others || "No policy selects its Pods: they accept connections from everywhere."),
+    policies(s, "out", nobody || others || "No policy selects its Pods: they may connect to everything."),
     routes(s),
     failures(s),
     lacks(s) ?? "",
@@ -162,7 +165,17 @@ function endpoints(s) {
 }
 
 /**
- * Lists policies.
+ * Returns which Pods of a Service were looked at for their policies; empty if all were.
+ *
+ * @param {any} s
+ */
+function firstPods(s) {
+  const others = s.more?.podsJudged ?? 0;
+  return others > 0 ? `the first ${number(s.podsJudged)} of its ${number(s.podsJudged + others)} Pods` : "";
+}
+
+/**
+ * Lists policies, and says what decides on others and is not read.
  *
  * @param {any} data of a Service or a Pod
  * @param {"in" | "out"} direction
@@ -173,19 +186,25 @@ export function policies(data, direction, empty) {
     direction === "in"
       ? [data.policiesIn, "policiesIn", "Policies for incoming connections"]
       : [data.policiesOut, "policiesOut", "Policies for outgoing connections"];
+  const missing = unread(data, "NetworkPolicy", "ClusterNetworkPolicy", "Namespace", "Pod");
+  const first = firstPods(data);
   return section(
     heading,
     table({
       caption: heading,
       rows,
       more: data.more?.[key],
-      empty: unread(data, "NetworkPolicy", "Pod") || empty,
+      empty: missing || empty,
       columns: [
         { head: "Policy", cell: (p) => link(p.href, [p.namespace, p.name].filter(Boolean).join("/")) },
         { head: "Kind", cell: (p) => p.kind },
         { head: "Effect", cell: (p) => p.effect },
       ],
     }),
+    list(rows).length > 0 && [
+      missing && el("p.note", {}, missing),
+      first && el("p.note", {}, `These are the policies of ${first} by name.`),
+    ],
   );
 }
 

@@ -172,6 +172,14 @@ func TestPolicy(t *testing.T) {
 		"What it is for", "Pods app=web of the namespace", "what it denies is logged only", "Rules for incoming connections", "spec.ingress[0]",
 		"allows", "10.0.0.0/8 except 10.1.0.0/16", "TCP 8080", "spec.ingress[1]", "anywhere", "all", "Rules for outgoing connections",
 		"its Pods have no outgoing connections but those that other policies allow", "Pods that it applies to", "shop/web-0", "node-1")
+	s.answer("policies/shop/long", map[string]any{
+		"more": map[string]any{"rulesIn": 936}, "rulesIn": []any{map[string]any{
+			"field": "spec.ingress[0]", "effect": "allows", "more": map[string]any{"peers": 1000, "ports": 1},
+			"peers": []any{"10.0.0.0/8"}, "ports": []any{"TCP 80"},
+		}},
+	})
+	p.visit("#/policy/shop/long")
+	p.inOrder("spec.ingress[0]", "10.0.0.0/8", "and 1,000 more", "TCP 80", "and 1 more", "936 more are not listed.")
 	p.visit("#/policy/guard")
 	p.inOrder("ClusterNetworkPolicy guard", "Nothing is known to be wrong with it.", "all Pods of all namespaces", "in the tier Admin, with priority 5",
 		"denies", "192.0.2.0/24", "It says nothing about outgoing connections.", "It applies to no Pod that runs.")
@@ -230,6 +238,19 @@ func TestGateways(t *testing.T) {
 		t.Errorf("the table of routes has %d links to Service shop/search, want 1", got)
 	}
 
+	p.visit("#/gateways?route=shop/api")
+	if got := s.requests("gateways?route"); len(got) != 1 || got[0] != "gateways?route=shop%2Fapi" {
+		t.Errorf("the page asked %q, want the route", got)
+	}
+	p.inOrder("Route shop/api", "broken", "What is wrong", "Gateway infra/public", "All routes")
+
+	one := map[string]any{"kind": "Gateway", "name": "public", "namespace": "infra"}
+	s.answer("gateways", map[string]any{
+		"gateways": []any{one}, "routes": []any{map[string]any{"kind": "HTTPRoute", "namespace": "shop", "name": "web", "state": "ok"}},
+		"more": map[string]any{"gateways": 1500, "routes": 2345},
+	})
+	p.visit("#/gateways")
+	p.inOrder("Gateway infra/public", "1,500 more are not listed.", "Routes", "shop/web", "2,345 more are not listed.")
 	s.answer("gateways", map[string]any{"gateways": []any{}})
 	p.visit("#/gateways")
 	p.wants("There are no Gateways, and no IngressClasses with Ingresses.")

@@ -193,9 +193,19 @@ func (p *Page) findings(*http.Request) (any, error) {
 	return made, err
 }
 
-func (p *Page) gateways(*http.Request) (any, error) {
-	var made *view.Gateways
-	err := p.view(func(m *view.Model) { made = m.Gateways() })
+// gateways shows Gateways and routes. With the parameter route, NAMESPACE/NAME, it shows the routes of that name only:
+// the list of all may be cut before them.
+func (p *Page) gateways(r *http.Request) (any, error) {
+	made, route := (*view.Gateways)(nil), r.URL.Query().Get("route")
+	if route == "" {
+		err := p.view(func(m *view.Model) { made = m.Gateways() })
+		return made, err
+	}
+	namespace, name, _ := strings.Cut(route, "/")
+	if namespace == "" || name == "" {
+		return nil, refuse(http.StatusBadRequest, "route is not NAMESPACE/NAME")
+	}
+	err := p.view(func(m *view.Model) { made = m.GatewaysOf(cluster.Key{Namespace: namespace, Name: name}) })
 	return made, err
 }
 

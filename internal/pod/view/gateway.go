@@ -67,8 +67,16 @@ type Certificate struct {
 // soonTime is when a certificate is about to expire.
 const soonTime = 14 * 24 * time.Hour
 
-// Gateways returns the view of all Gateways and classes of Ingresses.
-func (m *Model) Gateways() *Gateways {
+// Gateways returns the view of all Gateways and classes of Ingresses, with all routes.
+func (m *Model) Gateways() *Gateways { return m.gateways(func(cluster.Key) bool { return true }) }
+
+// GatewaysOf returns the view of all Gateways and classes of Ingresses, with the routes and Ingresses of one key.
+func (m *Model) GatewaysOf(route cluster.Key) *Gateways {
+	return m.gateways(func(key cluster.Key) bool { return key == route })
+}
+
+// gateways returns the view of all Gateways and classes of Ingresses, with the routes that are wanted.
+func (m *Model) gateways(wanted func(cluster.Key) bool) *Gateways {
 	made := &Gateways{Gateways: []Gateway{}, Routes: []ListedRoute{}}
 	made.NotRead = m.lacks(
 		cluster.KindGateway, cluster.KindHTTPRoute, cluster.KindIngress, cluster.KindIngressClass, cluster.KindSecret,
@@ -88,7 +96,7 @@ func (m *Model) Gateways() *Gateways {
 		made.Gateways = append(made.Gateways, m.gateway(f, &made.More))
 	}
 	made.Gateways = append(made.Gateways, m.classes(&made.More)...)
-	made.Routes = cut(&made.More, "routes", m.routes(), mostListed)
+	made.Routes = cut(&made.More, "routes", m.routes(wanted), mostListed)
 	return made
 }
 
@@ -128,8 +136,8 @@ type RouteBackend struct {
 	Port string `json:"port,omitempty"`
 }
 
-// routes returns all routes and Ingresses, the broken ones first.
-func (m *Model) routes() (all []ListedRoute) {
+// routes returns the routes and Ingresses that are wanted, the broken ones first.
+func (m *Model) routes(wanted func(cluster.Key) bool) (all []ListedRoute) {
 	w := m.Gateway()
 	list := func(k cluster.Kind, key cluster.Key, hosts []string) *ListedRoute {
 		all = append(all, ListedRoute{
@@ -140,7 +148,7 @@ func (m *Model) routes() (all []ListedRoute) {
 	}
 	for _, routes := range []*cluster.Table[*cluster.Route]{cluster.HTTPRoutes, cluster.GRPCRoutes} {
 		for r := range routes.All(m.View) {
-			if r.Spec == nil {
+			if r.Spec == nil || !wanted(r.Key) {
 				continue
 			}
 			listed := w.RouteOf(r)
@@ -151,7 +159,7 @@ func (m *Model) routes() (all []ListedRoute) {
 		}
 	}
 	for f := range cluster.Ingresses.All(m.View) {
-		if f.Ingress == nil {
+		if f.Ingress == nil || !wanted(f.Key) {
 			continue
 		}
 		listed := w.IngressOf(f)
@@ -161,9 +169,8 @@ func (m *Model) routes() (all []ListedRoute) {
 		made.State, made.Why = stateOf(listed.Served, append(listed.Problems, m.unserved(f.Ref(), "")...))
 	}
 	slices.SortFunc(all, func(a, b ListedRoute) int {
-		rank := func(r ListedRoute) int { return slices.Index([]string{broken, ok, other}, r.State) }
 		return cmp.Or(
-			cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(rank(a.State), rank(b.State)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.Kind, b.Kind),
 		)
 	})

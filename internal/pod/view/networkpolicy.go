@@ -38,6 +38,8 @@ type PolicyRule struct {
 	// Peers and Ports are those that it matches; empty ones match all.
 	Peers []string `json:"peers"`
 	Ports []string `json:"ports"`
+	// More is how many peers and ports of this rule are left out.
+	More More `json:"more,omitempty"`
 }
 
 // PodRef names a Pod.
@@ -76,13 +78,13 @@ func (m *Model) NetworkPolicy(key cluster.Key) *NetworkPolicy {
 
 func (m *Model) ofNamespace(made *NetworkPolicy, p *cluster.NetworkPolicy) {
 	made.Kind, made.Audit, made.Selects = p.Ref().Kind.String(), p.Audit, podsText(&p.Pods)+" of the namespace"
-	of := func(direction string, applies bool, rules []cluster.PolicyRule) (all []PolicyRule) {
+	of := func(direction string, applies bool, rules []cluster.PolicyRule) []PolicyRule {
 		if !applies {
 			return nil
 		}
-		all = make([]PolicyRule, 0, len(rules))
-		for i := range rules {
-			all = append(all, ruleOf(&made.More, direction, i, "allows", texts(rules[i].Peers, peerText), rules[i].Ports))
+		all := []PolicyRule{}
+		for i, r := range cut(&made.More, rulesKey[direction], rules, mostOfPolicy) {
+			all = append(all, ruleOf(direction, i, "allows", texts(r.Peers, peerText), r.Ports))
 		}
 		return all
 	}
@@ -103,14 +105,16 @@ func (m *Model) ofTier(made *NetworkPolicy, p *cluster.ClusterNetworkPolicy) {
 	made.Kind, made.Audit, made.Tier, made.Priority = p.Ref().Kind.String(), p.Audit, &p.Tier, &p.Priority
 	made.Selects = podsText(&p.Subject.Pods) + " of " + namespacesText(&p.Subject.Namespaces)
 	of := func(direction string, rules []cluster.TierRule) (all []PolicyRule) {
-		for i := range rules {
-			r := &rules[i]
-			all = append(all, ruleOf(&made.More, direction, i, actions[r.Action], texts(r.Peers, tierPeerText), r.Ports))
+		for i, r := range cut(&made.More, rulesKey[direction], rules, mostOfPolicy) {
+			all = append(all, ruleOf(direction, i, actions[r.Action], texts(r.Peers, tierPeerText), r.Ports))
 		}
 		return all
 	}
 	made.In, made.Out = of("ingress", p.IngressRules), of("egress", p.EgressRules)
 }
+
+// rulesKey is the key in More of the rules of a direction.
+var rulesKey = map[string]string{"ingress": "rulesIn", "egress": "rulesOut"}
 
 // texts returns the text of each element.
 func texts[T any](list []T, text func(*T) string) []string {
@@ -122,11 +126,11 @@ func texts[T any](list []T, text func(*T) string) []string {
 }
 
 // ruleOf returns the nth rule of a direction.
-func ruleOf(m *More, direction string, n int, effect string, peers []string, ports []cluster.PolicyPort) PolicyRule {
-	return PolicyRule{
-		Field: fmt.Sprintf("spec.%s[%d]", direction, n), Effect: effect,
-		Peers: cut(m, "peers", peers, mostOfPolicy), Ports: cut(m, "ports", texts(ports, portOfPolicy), mostOfPolicy),
-	}
+func ruleOf(direction string, n int, effect string, peers []string, ports []cluster.PolicyPort) PolicyRule {
+	made := PolicyRule{Field: fmt.Sprintf("spec.%s[%d]", direction, n), Effect: effect}
+	made.Peers = cut(&made.More, "peers", peers, mostOfPolicy)
+	made.Ports = cut(&made.More, "ports", texts(ports, portOfPolicy), mostOfPolicy)
+	return made
 }
 
 // podsOf returns the Pods to which a policy applies in a direction, by name. One with a namespace applies to Pods of it

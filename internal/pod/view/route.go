@@ -35,24 +35,27 @@ const (
 	expired = "expired"
 )
 
-// routesTo returns the rules and paths that send requests to a Service.
+// rank orders routes by their states: broken ones come first.
+func rank(state string) int { return slices.Index([]string{broken, ok, other}, state) }
+
+// routesTo returns the rules and paths that send requests to a Service, the broken ones first.
 func (m *Model) routesTo(s *cluster.Service) (all []Route) {
 	if !m.reads(cluster.KindHTTPRoute) && !m.reads(cluster.KindIngress) {
 		return nil
 	}
 	ref := cluster.ObjectRef{Kind: cluster.KindService.String(), Namespace: s.Namespace, Name: s.Name}
 	for r := range cluster.RoutesByBackend.Get(m.View, ref) {
-		if len(all) > mostRoutes {
-			return all
-		}
 		all = append(all, m.routeRules(r, &ref)...)
 	}
 	for _, f := range cluster.IngressesByService.Get(m.View, s.Key) {
-		if len(all) > mostRoutes {
-			return all
-		}
 		all = append(all, m.ingressPaths(f, s.Name)...)
 	}
+	slices.SortStableFunc(all, func(a, b Route) int { // rules of an object stay in order
+		return cmp.Or(
+			cmp.Compare(rank(a.State), rank(b.State)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Kind, b.Kind),
+		)
+	})
 	return all
 }
 

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/gateway/compile"
 	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/pod/request"
 )
@@ -219,6 +221,36 @@ func TestRouteList(t *testing.T) {
 			if want := []RouteBackend{{"shop", "web", "80"}, {"shop", "idle", "80"}}; !slices.Equal(r.Backends, want) {
 				t.Errorf("Gateways(): the backends of %s are %v, want %v", name, r.Backends, want)
 			}
+		}
+	})
+}
+
+// TestManyRoutes verifies that a route is found by its name although others fill the list, and that the broken ones of
+// a Service come first and all are counted.
+func TestManyRoutes(t *testing.T) {
+	t.Parallel()
+	const web = "{backendRefs: [{name: web, port: 80}]}"
+	var objects strings.Builder
+	for i := range mostListed {
+		objects.WriteString(route(fmt.Sprintf("r%d", i), "", web))
+	}
+	objects.WriteString(webEndpoint + route("zz", "", web) + route("zz-gone", ", sectionName: gone", web) + oldIngress)
+	routes(t, objects.String(), func(m *Model) {
+		if g := m.Gateways(); g.More["routes"] != 3 || g.listed("zz").Name != "" {
+			t.Fatalf("Gateways(): more %v and the route %+v, want that it is cut", g.More, g.listed("zz"))
+		}
+		g := m.GatewaysOf(cluster.Key{Namespace: "shop", Name: "zz"})
+		if len(g.Routes) != 1 || g.Routes[0].Name != "zz" || len(g.More) > 0 || len(g.Gateways) != 2 {
+			t.Errorf("GatewaysOf(shop/zz): %d routes, %d Gateways, more %v; want 1, 2", len(g.Routes), len(g.Gateways), g.More)
+		}
+		m.Linter.Node = func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n }
+		m.Ask = func(string, dnswire.Type) []dnswire.Record { return nil }
+		s := m.Service(cluster.Key{Namespace: "shop", Name: "web"})
+		if len(s.Routes) != mostRoutes || s.More["routes"] != mostListed+3-mostRoutes || s.Routes[0].Name != "zz-gone" {
+			t.Errorf("Service(shop/web): %d routes of which %+v is first, more %v", len(s.Routes), s.Routes[0], s.More)
+		}
+		if !slices.IsSortedFunc(s.Routes[1:], func(a, b Route) int { return cmp.Compare(a.Name, b.Name) }) {
+			t.Errorf("Service(shop/web): the routes after the broken one are not sorted by name")
 		}
 	})
 }

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -213,7 +214,8 @@ func TestPodsJudged(t *testing.T) {
 	store, web := cluster.NewStore(), cluster.Key{Namespace: "shop", Name: "web"}
 	store.Update(func(tx *cluster.Tx) {
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
-		tx.Put(&cluster.Service{Key: web, Headless: true, Selector: map[string]string{"app": "web"}, Spec: new(cluster.ServiceSpec)})
+		selector := map[string]string{"app": "web"}
+		tx.Put(&cluster.Service{Key: web, Headless: true, Selector: selector, Spec: new(cluster.ServiceSpec)})
 		for i := range mostJudged + 7 {
 			tx.Put(&cluster.Pod{
 				Key: cluster.Key{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}, Labels: map[string]string{"app": "web"},
@@ -275,6 +277,42 @@ func TestNetworkPolicy(t *testing.T) {
 		m.Whole, m.Cure = false, "set admin.page to cluster"
 		if p = m.NetworkPolicy(cluster.Key{Namespace: "shop", Name: "web"}); len(p.Pods) > 0 || len(p.NotRead) != 1 {
 			t.Errorf("NetworkPolicy(shop/web) of names only: Pods %+v, notRead %+v", p.Pods, p.NotRead)
+		}
+	})
+}
+
+// TestLongPolicy: the lists of a policy are cut, and each says how many elements are left out.
+func TestLongPolicy(t *testing.T) {
+	t.Parallel()
+	store, long := cluster.NewStore(), cluster.Key{Namespace: "shop", Name: "long"}
+	rule := cluster.PolicyRule{
+		Peers: make([]cluster.PolicyPeer, mostOfPolicy+2), Ports: make([]cluster.PolicyPort, mostOfPolicy+3),
+	}
+	store.Update(func(tx *cluster.Tx) {
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+		tx.Put(&cluster.NetworkPolicy{
+			Key: long, Ingress: true, Egress: true, EgressRules: []cluster.PolicyRule{{}, rule},
+			IngressRules: make([]cluster.PolicyRule, mostOfPolicy+5),
+		})
+		tx.Put(&cluster.ClusterNetworkPolicy{
+			Name: "long", Tier: cluster.AdminTier, EgressRules: make([]cluster.TierRule, mostOfPolicy+6),
+		})
+	})
+	store.View(func(v *cluster.View) {
+		m := &Model{View: v, Whole: true, Linter: &lint.Linter{
+			View: v, Node: func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n },
+		}}
+		p := m.NetworkPolicy(long)
+		if len(p.In) != mostOfPolicy || !maps.Equal(p.More, More{"rulesIn": 5}) {
+			t.Errorf("NetworkPolicy(shop/long): %d rules for ingress, more %v, want 5 more", len(p.In), p.More)
+		}
+		r := p.Out[1]
+		if len(r.Peers) != mostOfPolicy || !maps.Equal(r.More, More{"peers": 2, "ports": 3}) || p.Out[0].More != nil {
+			t.Errorf("NetworkPolicy(shop/long): more of the rules %v and %v, want 2 peers and 3 ports", p.Out[0].More, r.More)
+		}
+		p = m.NetworkPolicy(cluster.Key{Name: "long"})
+		if len(p.Out) != mostOfPolicy || !maps.Equal(p.More, More{"rulesOut": 6}) {
+			t.Errorf("NetworkPolicy(long): %d rules for egress, more %v, want 6 more", len(p.Out), p.More)
 		}
 	})
 }

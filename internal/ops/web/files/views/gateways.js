@@ -14,30 +14,31 @@ const few = 20; // Gateways that are shown at once
 
 /** @param {import("../main.js").Context} context */
 export async function show({ main, params, signal }) {
-  const data = await get("gateways", {}, signal);
-  const all = list(data.gateways);
   const asked = params.get("route") ?? "";
+  const data = await get("gateways", { route: asked }, signal);
+  const all = list(data.gateways);
   if (all.length === 0) {
     const none = "There are no Gateways, and no IngressClasses with Ingresses.";
     const why = unread(data, "Gateway", "Ingress", "GatewayClass") || none;
     main.append(
       asked && el("p.lead", {}, `Whether a Gateway serves the route ${asked} is not known here.`),
       el("p.empty", {}, why),
-      list(data.routes).length > 0 ? routes("Routes", data.routes) : "",
+      list(data.routes).length > 0 ? routes("Routes", data) : "",
       lacks(data) ?? "",
     );
     return;
   }
   const wrong = worstFirst([...list(data.routes).flatMap(routeTroubles), ...all.flatMap(troubles)]);
-  const fine = "Nothing is known to be wrong with Gateways, listeners, certificates and routes.";
+  const judged = asked ? "this route" : "routes";
+  const fine = `Nothing is known to be wrong with Gateways, listeners, certificates and ${judged}.`;
   const place = el("div");
   const rest = el("p.more");
   main.append(
-    asked && routes(`Route ${asked}`, list(data.routes).filter((r) => routeName(r) === asked)),
+    asked && routes(`Route ${asked}`, data),
     section("What is wrong", wrong.length > 0 ? problems(wrong) : el("p.lead.fine", {}, fine)),
     place,
     rest,
-    routes("Routes", data.routes),
+    asked ? el("p.actions", {}, link(href("gateways", []), "All routes")) : routes("Routes", data),
     lacks(data) ?? "",
   );
   let shown = 0;
@@ -48,7 +49,10 @@ export async function show({ main, params, signal }) {
     if (shown < all.length) {
       const text = `Show more: ${number(shown)} of ${number(all.length)} are shown`;
       rest.append(el("button", { type: "button", click: more }, text));
+      return;
     }
+    const leftOut = data.more?.gateways ?? 0;
+    if (leftOut > 0) rest.append(`${number(leftOut)} more are not listed.`);
   };
   more();
 }
@@ -60,14 +64,15 @@ function routeName(r) {
 
 /**
  * @param {string} heading
- * @param {any} rows
+ * @param {any} data of the server
  */
-function routes(heading, rows) {
+function routes(heading, data) {
   return section(
     heading,
     table({
       caption: heading,
-      rows,
+      rows: data.routes,
+      more: data.more?.routes,
       empty: "There is none, or it is not read here.",
       columns: [
         { head: "Route", cell: (r) => [el("span.name", {}, routeName(r)), note(r.kind)] },

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { el, link } from "../dom.js";
 import { facts, lacks, ofFindings, problems, section, table, unread } from "../parts.js";
-import { list } from "../text.js";
+import { list, number } from "../text.js";
 
 /** @param {string[]} args NAMESPACE and NAME of a NetworkPolicy, or the NAME of a ClusterNetworkPolicy */
 export const title = (args) =>
@@ -47,22 +47,25 @@ function verdict(p) {
  * @param {"in" | "out"} direction
  */
 function rules(p, direction) {
-  const [rows, connections, peers] =
-    direction === "in" ? [p.rulesIn, "incoming connections", "From"] : [p.rulesOut, "outgoing connections", "To"];
+  const [rows, more, connections, peers] =
+    direction === "in"
+      ? [p.rulesIn, p.more?.rulesIn, "incoming connections", "From"]
+      : [p.rulesOut, p.more?.rulesOut, "outgoing connections", "To"];
   const heading = `Rules for ${connections}`;
   return section(
     heading,
     table({
       caption: `${heading}, in order`,
       rows,
+      more,
       empty: rows
         ? `It has no rules for them: its Pods have no ${connections} but those that other policies allow.`
         : `It says nothing about ${connections}.`,
       columns: [
         { head: "Rule", cell: (r) => el("span.name", {}, r.field) },
         { head: "Effect", cell: (r) => r.effect },
-        { head: peers, cell: (r) => each(r.peers, p.tier ? "nothing" : "anywhere") },
-        { head: "Ports", cell: (r) => each(r.ports, "all") },
+        { head: peers, cell: (r) => each(r.peers, r.more?.peers, p.tier ? "nothing" : "anywhere") },
+        { head: "Ports", cell: (r) => each(r.ports, r.more?.ports, "all") },
       ],
     }),
   );
@@ -70,11 +73,14 @@ function rules(p, direction) {
 
 /**
  * @param {any} all
+ * @param {number | undefined} more how many the server leaves out
  * @param {string} none
  */
-function each(all, none) {
+function each(all, more, none) {
   const words = list(all);
-  return words.length > 0 ? el("ul.plain", {}, words.map((w) => el("li", {}, w))) : none;
+  if (words.length === 0) return none;
+  const rest = more ? el("span.note", {}, `and ${number(more)} more`) : "";
+  return [el("ul.plain", {}, words.map((w) => el("li", {}, w))), rest];
 }
 
 /** @param {any} p */

@@ -218,7 +218,7 @@ func TestPoliciesOfCluster(t *testing.T) {
 		"no CRD":     {func(s *apitest.Server) { s.Uninstall("clusternetworkpolicies") }, explain, 0, "no policy restricts it"},
 		"no rights":  {refuse("networkpolicies"), explain, 2, "the NetworkPolicies of the cluster could not be read"},
 		"none again": {refuse("networkpolicies"), change, 2, "the NetworkPolicies of the cluster could not be read"},
-		"no tiers":   {refuse("clusternetworkpolicies"), explain, 0, "clusternetworkpolicies"},
+		"no tiers":   {refuse("clusternetworkpolicies"), explain, 1, "these could not be read: clusternetworkpolicies"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()

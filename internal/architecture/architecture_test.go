@@ -242,6 +242,7 @@ var arrows = []arrow{
 	{"proxy/app", "support", "connections are accounted, its servers have the bounds of the others"},
 	{"proxy/healthcheck", "cluster", "names Services and families, and a Node says whether it leaves"},
 	{"proxy/healthcheck", "support/budget", "connections are accounted"},
+	{"pod/app", "support/httpserver", "views respond with errors as all do"},
 	{"proxy/healthcheck", "support/httpserver", "its servers have the bounds of the others"},
 
 	{"scenario", "cluster", "which kinds are loaded"},

@@ -302,6 +302,7 @@ func TestLongPolicy(t *testing.T) {
 		m := &Model{View: v, Whole: true, Linter: &lint.Linter{
 			View: v, Node: func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n },
 		}}
+		m.Found = m.Linter.CheckAll
 		p := m.NetworkPolicy(long)
 		if len(p.In) != mostOfPolicy || !maps.Equal(p.More, More{"rulesIn": 5}) {
 			t.Errorf("NetworkPolicy(shop/long): %d rules for ingress, more %v, want 5 more", len(p.In), p.More)
@@ -382,6 +383,7 @@ func TestFindingsOfReferencedKinds(t *testing.T) {
 	})
 	store.View(func(v *cluster.View) {
 		m := &Model{View: v, Whole: true, Linter: &lint.Linter{View: v}}
+		m.Found = m.Linter.CheckAll
 		if f := m.Findings(); len(f.NotRead) != 1 || f.NotRead[0].Kind != "Secret" {
 			t.Errorf("Findings() without Secrets and ConfigMaps: notRead %+v, want Secrets only", f.NotRead)
 		}

@@ -101,20 +101,29 @@ func (p *Page) overview(*http.Request) (any, error) {
 
 func (p *Page) search(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	text, limit := q.Get("q"), usualFound
+	text := q.Get("q")
 	if len(text) > mostText {
 		return nil, refuse(http.StatusBadRequest, "what is searched for is longer than %d octets", mostText)
 	}
-	if given := q.Get("limit"); given != "" {
-		n, err := strconv.Atoi(given)
-		if err != nil || n < 1 || n > mostFound {
-			return nil, refuse(http.StatusBadRequest, "limit is no number from 1 to %d", mostFound)
-		}
-		limit = n
+	limit, err := limitOf(q)
+	if err != nil {
+		return nil, err
 	}
 	var made view.Found
-	err := p.view(func(m *view.Model) { made = m.Search(text, limit) })
+	err = p.view(func(m *view.Model) { made = m.Search(text, limit) })
 	return made, err
+}
+
+// limitOf returns how many things are to be listed at most.
+func limitOf(q url.Values) (limit int, err error) {
+	given := q.Get("limit")
+	if given == "" {
+		return usualFound, nil
+	}
+	if limit, err = strconv.Atoi(given); err != nil || limit < 1 || limit > mostFound {
+		return 0, refuse(http.StatusBadRequest, "limit is no number from 1 to %d", mostFound)
+	}
+	return limit, nil
 }
 
 // keyOf returns the object of a path.
@@ -187,9 +196,13 @@ func (p *Page) check(i *Inspector, l *lint.Linter) []lint.Finding {
 	return p.found.all
 }
 
-func (p *Page) findings(*http.Request) (any, error) {
+func (p *Page) findings(r *http.Request) (any, error) {
+	limit, err := limitOf(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
 	var made *view.Findings
-	err := p.view(func(m *view.Model) { made = m.Findings() })
+	err = p.view(func(m *view.Model) { made = m.Findings(limit) })
 	return made, err
 }
 

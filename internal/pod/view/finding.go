@@ -51,8 +51,9 @@ type Findings struct {
 	More    More      `json:"more,omitempty"`
 }
 
-// Findings returns what is found in all objects that are read; nothing if they are not read with all fields.
-func (m *Model) Findings() *Findings {
+// Findings returns what is found in all objects that are read, up to a number; nothing if they are not read with all
+// fields.
+func (m *Model) Findings(limit int) *Findings {
 	made := &Findings{Items: []Finding{}, Counts: make(map[string]int), Checked: m.Whole}
 	if !m.Whole {
 		made.NotRead = append(m.lacks(cluster.KindService), m.partly("some fields", cluster.KindService)...)
@@ -64,7 +65,7 @@ func (m *Model) Findings() *Findings {
 	for i := range all {
 		made.Counts[all[i].Severity.String()]++
 	}
-	for _, f := range cut(&made.More, "items", all, mostFindings) {
+	for _, f := range cut(&made.More, "items", all, limit) {
 		item := findingOf(&f)
 		item.Href = href(&Item{Kind: f.Object.Kind.String(), Namespace: f.Object.Namespace, Name: f.Object.Name})
 		made.Items = append(made.Items, item)

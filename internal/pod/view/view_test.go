@@ -326,7 +326,7 @@ func TestFindings(t *testing.T) {
 	routes(t, broken, func(m *Model) {
 		m.Linter.Node = func(*dnsconfig.Subject) (n dnsconfig.NodeSettings) { return n }
 		m.Found = m.Linter.CheckAll
-		f := m.Findings()
+		f := m.Findings(mostFindings)
 		at := slices.IndexFunc(f.Items, func(i Finding) bool { return i.Href == "#/service/shop/lost" })
 		if at < 0 || f.Items[at].Severity != "warning" || f.Counts["warning"] != 3 || len(f.NotRead) > 0 {
 			t.Errorf("Findings() = %+v, want a warning of Service shop/lost", f)
@@ -337,7 +337,7 @@ func TestFindings(t *testing.T) {
 			}
 		}
 		m.Whole, m.Cure = false, "set admin.page to cluster"
-		if f = m.Findings(); len(f.Items) > 0 || len(f.NotRead) != 1 || !strings.Contains(f.NotRead[0].Why, m.Cure) || f.Checked {
+		if f = m.Findings(mostFindings); len(f.Items) > 0 || len(f.NotRead) != 1 || !strings.Contains(f.NotRead[0].Why, m.Cure) || f.Checked {
 			t.Errorf("Findings() of names only = %+v, want the setting", f)
 		}
 	})
@@ -348,7 +348,7 @@ func TestFindingsNotRead(t *testing.T) {
 	t.Parallel()
 	for _, k := range append(lint.Kinds(), cluster.KindServiceImport) {
 		shopWithout(t, k, func(m *Model) {
-			f := m.Findings()
+			f := m.Findings(mostFindings)
 			var want []string
 			if slices.Contains(lint.Kinds(), k) && !slices.Contains(cluster.ReferencedKinds(), k) { // to which nothing refers
 				want = []string{k.String()}
@@ -363,7 +363,7 @@ func TestFindingsNotRead(t *testing.T) {
 		})
 	}
 	shopWithout(t, cluster.KindNode, func(m *Model) {
-		if f := m.Findings(); len(f.Items) == 0 {
+		if f := m.Findings(mostFindings); len(f.Items) == 0 {
 			t.Errorf("Findings() without Nodes = %+v, want those of Services", f)
 		}
 	})
@@ -384,7 +384,7 @@ func TestFindingsOfReferencedKinds(t *testing.T) {
 	store.View(func(v *cluster.View) {
 		m := &Model{View: v, Whole: true, Linter: &lint.Linter{View: v}}
 		m.Found = m.Linter.CheckAll
-		if f := m.Findings(); len(f.NotRead) != 1 || f.NotRead[0].Kind != "Secret" {
+		if f := m.Findings(mostFindings); len(f.NotRead) != 1 || f.NotRead[0].Kind != "Secret" {
 			t.Errorf("Findings() without Secrets and ConfigMaps: notRead %+v, want Secrets only", f.NotRead)
 		}
 	})

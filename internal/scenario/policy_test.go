@@ -194,7 +194,7 @@ func verdictOn(v *cluster.View, connection string) (string, error) {
 func endOf(v *cluster.View, word string) (*semantics.End, error) {
 	word = strings.Trim(word, "[]")
 	if addr, err := netip.ParseAddr(word); err == nil {
-		return semantics.EndAt(v, addr), nil
+		return semantics.NewEnds(v).At(addr), nil
 	}
 	namespace, name, isPod := strings.Cut(word, "/")
 	if !isPod {

@@ -183,7 +183,7 @@ func (m *model) allows(probes []probe) []bool {
 	m.View(func(v *cluster.View) {
 		policies := semantics.NewSet(v)
 		end := func(a netip.Addr) *semantics.End {
-			e := semantics.EndAt(v, a)
+			e := semantics.NewEnds(v).At(a)
 			e.Addrs = []netip.Addr{a}
 			return e
 		}

@@ -134,16 +134,19 @@ func TestJudgedWithoutRanges(t *testing.T) {
 func checkJudged(t *testing.T, claim, manifests, tests, why string) {
 	t.Helper()
 	results, err := judge(t, manifests, func(*cluster.Tx) {}, "tests:\n- "+tests+"\n")
-	said := ""
+	var all []string
 	if err != nil {
-		said = err.Error()
+		all = append(all, err.Error())
 	}
 	for i := range results {
-		said += results[i].Why
+		if results[i].Why != "" {
+			all = append(all, results[i].Why)
+		}
 	}
-	if said == "" && len(results) == 0 {
-		said = "nothing was judged"
+	if len(all)+len(results) == 0 {
+		all = append(all, "nothing was judged")
 	}
+	said := strings.Join(all, "; ")
 	if (said == "") != (why == "") || !strings.Contains(said, why) {
 		t.Errorf("%s: %s: %q, want %q", claim, tests, said, why)
 	}

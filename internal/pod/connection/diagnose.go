@@ -119,8 +119,8 @@ func (t *try) atNode(n *cluster.Node) {
 	)
 }
 
-// endpoint returns what a client sees that connects to a Pod, or to another endpoint, itself; ok is false if the address
-// is neither's.
+// endpoint returns what a client sees that connects to a Pod, or to another endpoint, itself; ok is false if the
+// address is neither's.
 func (t *try) endpoint() (outcome string, ok bool) {
 	pod := t.podAt()
 	if t.named != nil { // it is headless
@@ -148,8 +148,8 @@ func (t *try) endpoint() (outcome string, ok bool) {
 	return "", false
 }
 
-// podAt returns the Pod that has the address; of several the first one by name that has not finished. It is nil if there
-// is none.
+// podAt returns the Pod that has the address; of several the first one by name that has not finished. It is nil if
+// there is none.
 func (t *try) podAt() (found *cluster.Pod) {
 	for p := range t.View.Pods() {
 		better := found == nil || found.Finished && !p.Finished || found.Finished == p.Finished && p.Compare(found.Key) < 0

@@ -33,7 +33,7 @@ func (w *World) podRanges() (all []netip.Prefix) {
 	return all
 }
 
-// endAt returns the end at an address, as semantics.EndAt does. A Pod is found without a search.
+// endAt returns the end at an address, as semantics.Ends finds it.
 func (w *World) endAt(addr netip.Addr) *semantics.End {
 	if w.ends == nil {
 		w.ends = semantics.NewEnds(w.View)

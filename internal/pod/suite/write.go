@@ -61,8 +61,14 @@ func (d *Draft) Services(judge Judge) error {
 		}
 	}
 	if n := len(d.clients) * ports; n > MostDrafted {
-		return fmt.Errorf("%d Pods and %d ports of Services are %d ways, and %d are judged at most: choose the Services of a "+
-			"namespace, with --namespace", len(d.clients), ports, n, MostDrafted)
+		return fmt.Errorf(
+			"%d Pods and %d ports of Services are %d ways, and %d are judged at most: choose the Services of a "+
+				"namespace, with --namespace",
+			len(d.clients),
+			ports,
+			n,
+			MostDrafted,
+		)
 	}
 	slices.SortFunc(services, func(a, b *cluster.Service) int { return a.Compare(b.Key) })
 	for _, s := range services {

@@ -34,7 +34,12 @@ func bySeverity(all []lint.Finding) {
 
 func findingOf(f *lint.Finding) Finding {
 	return Finding{
-		Rule: f.Rule, Severity: f.Severity.String(), Object: f.Object.String(), Field: f.Field, Message: f.Message, Fix: f.Fix,
+		Rule:     f.Rule,
+		Severity: f.Severity.String(),
+		Object:   f.Object.String(),
+		Field:    f.Field,
+		Message:  f.Message,
+		Fix:      f.Fix,
 	}
 }
 
@@ -75,7 +80,10 @@ func (m *Model) Findings(limit int) *Findings {
 
 // checkedKinds returns the kinds that rules need, but for those of unreadReferences.
 func (m *Model) checkedKinds() []cluster.Kind {
-	return slices.DeleteFunc(lint.Kinds(), func(k cluster.Kind) bool { return slices.Contains(cluster.ReferencedKinds(), k) })
+	return slices.DeleteFunc(
+		lint.Kinds(),
+		func(k cluster.Kind) bool { return slices.Contains(cluster.ReferencedKinds(), k) },
+	)
 }
 
 // unreadReferences returns the kinds to which objects refer, such as Secrets with certificates, that are not read:

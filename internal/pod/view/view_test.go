@@ -241,7 +241,7 @@ func TestSearch(t *testing.T) {
 			"10.96.0.7:80": "Service shop/web", "10.244.0.1": "Pod shop/web-1", "eb-2": "Pod shop/web-2",
 			"guard": "ClusterNetworkPolicy guard", "www.example.com": "name www.example.com",
 			"http://web.shop:80/a?b": "Service shop/web", "https://www.example.com/": "name www.example.com", "192.0.2.1": "address 192.0.2.1",
-			"gaurd": "ClusterNetworkPolicy guard", "wbe.shop": "Service shop/web", "web.shpo": "Service shop/web",
+			"gard": "ClusterNetworkPolicy guard", "wbe.shop": "Service shop/web", "web.shpo": "Service shop/web",
 			"shpo/web": "Service shop/web", "wbe.shop.svc.cluster.local": "Service shop/web", "http://wbe.shop/": "Service shop/web",
 		} {
 			found := m.Search(text, 1)

@@ -123,7 +123,7 @@ func (w *world) placedPod(i int, nodes []string) *cluster.Pod {
 
 // endAt returns the end at an address, as packets from and to this address only.
 func (w *world) endAt(addr netip.Addr) *semantics.End {
-	e := semantics.EndAt(w.view, addr)
+	e := semantics.NewEnds(w.view).At(addr)
 	e.Addrs, e.Names = []netip.Addr{addr}, w.names[addr]
 	return e
 }

@@ -20,10 +20,6 @@ func EndOfWorkload(w *cluster.Workload) *End {
 	return &End{Namespace: w.Namespace, Labels: w.Labels, Ports: w.Spec.Ports, HostNetwork: w.Spec.HostNetwork}
 }
 
-// EndAt returns the end at an address: a Pod that has it and has not finished, otherwise a node, otherwise
-// an address outside the cluster. Pods in the network of their node are the node.
-func EndAt(v *cluster.View, addr netip.Addr) *End { return NewEnds(v).At(addr) }
-
 // Ends finds the ends at addresses of a view without a search.
 type Ends struct {
 	pods  map[netip.Addr]*cluster.Pod
@@ -53,7 +49,8 @@ func NewEnds(v *cluster.View) *Ends {
 	return x
 }
 
-// At returns the end at an address, as EndAt does; of several Pods that have it, the first by namespace and name.
+// At returns the end at an address: a Pod that has it and has not finished, of several the first by namespace and name,
+// otherwise a node, otherwise an address outside the cluster. Pods in the network of their node are the node.
 func (x *Ends) At(addr netip.Addr) *End {
 	if p := x.pods[addr]; p != nil {
 		return EndOf(p)

@@ -372,8 +372,8 @@ func portsAllow(ports []cluster.PolicyPort, to *End, port cluster.Port) bool {
 	})
 }
 
-// SelectsByLabels reports whether a NetworkPolicy of a namespace, or a ClusterNetworkPolicy, selects namespaces by other
-// labels than that with their name.
+// SelectsByLabels reports whether a NetworkPolicy of a namespace, or a ClusterNetworkPolicy, selects namespaces by
+// other labels than that with their name.
 func (s *Set) SelectsByLabels(namespace string) bool {
 	byLabels := func(n *cluster.Selector) bool {
 		_, byName := n.Labels[nameLabel]

@@ -116,7 +116,8 @@ func (s *Set) tierPeers(r *cluster.TierRule, e *End) bool {
 			})
 		case len(peer.Networks) > 0:
 			other := *e
-			other.Doubted = e.Doubted == (r.Action == cluster.Accept) // what counts in favor of a denial is against the connection
+			// What counts in favor of a denial counts against the connection.
+			other.Doubted = e.Doubted == (r.Action == cluster.Accept)
 			return slices.ContainsFunc(peer.Networks, func(p netip.Prefix) bool { return other.isIn(p, nil) })
 		}
 		return inDomains(e.Names, peer.Domains)

@@ -48,7 +48,7 @@ func TestDoubtedTiers(t *testing.T) {
 	for _, test := range []struct {
 		action      cluster.Action
 		network     string
-		favor, doub bool // whether it is allowed
+		favor, doubted bool // whether it is allowed
 	}{
 		{cluster.Deny, "10.0.0.0/8", true, false}, {cluster.Deny, "0.0.0.0/0", false, false},
 		{cluster.Accept, "10.0.0.0/8", true, false}, {cluster.Accept, "0.0.0.0/0", true, true},
@@ -65,7 +65,7 @@ func TestDoubtedTiers(t *testing.T) {
 		})
 		store.View(func(v *cluster.View) {
 			s := NewSet(v)
-			for doubted, want := range map[bool]bool{false: test.favor, true: test.doub} {
+			for doubted, want := range map[bool]bool{false: test.favor, true: test.doubted} {
 				to := &End{Namespace: "data", Doubted: doubted}
 				if got := s.Egress(&End{Namespace: "shop"}, to, cluster.Port{Protocol: cluster.TCP, Number: 80}).Allowed; got != want {
 					t.Errorf("%s %s, doubted %t: allowed %t, want %t", test.action, test.network, doubted, got, want)

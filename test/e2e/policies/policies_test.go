@@ -104,7 +104,7 @@ func (p *portolan) judge(t *testing.T, q *question) verdicts {
 func (p *portolan) end(t *testing.T, e end) *semantics.End {
 	t.Helper()
 	if e.pod == nil {
-		return semantics.EndAt(p.view, e.addr)
+		return semantics.NewEnds(p.view).At(e.addr)
 	}
 	made, errs := object.Pod(e.pod)
 	if len(errs) > 0 {

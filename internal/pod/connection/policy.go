@@ -361,6 +361,10 @@ func (e *Explanation) verdict() (verdict string) {
 	return verdict
 }
 
+// TranslatedLater reports whether the client's node, which judges its egress, does not know the endpoint: another node
+// translates the address.
+func (u *Use) TranslatedLater() bool { return u.Egress != nil && u.Egress.sentTo != "" }
+
 // Denied reports whether policies of the client or of the endpoint deny the connection.
 func (u *Use) Denied() bool { return u.verdict() == Denied }
 

@@ -100,9 +100,10 @@ func (c *comparer) attempts() (all []tried, protocol string) {
 }
 
 // passesDirectly reports whether a connection of the client to an endpoint is judged as one to the address is: the
-// client is in the cluster, and endpoints see its address.
+// client is in the cluster, its node translates the address, and endpoints see the client's.
 func (c *comparer) passesDirectly(a *connection.Attempt) bool {
-	return c.Client.Place != connection.Outside && a.Masqueraded == ""
+	return c.Client.Place != connection.Outside && a.Masqueraded == "" &&
+		!slices.ContainsFunc(a.Endpoints, func(u connection.Use) bool { return u.TranslatedLater() })
 }
 
 // layers compares the layers service and policy.

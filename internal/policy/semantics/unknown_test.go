@@ -46,8 +46,8 @@ func TestUnknownAddresses(t *testing.T) {
 func TestDoubtedTiers(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		action      cluster.Action
-		network     string
+		action         cluster.Action
+		network        string
 		favor, doubted bool // whether it is allowed
 	}{
 		{cluster.Deny, "10.0.0.0/8", true, false}, {cluster.Deny, "0.0.0.0/0", false, false},

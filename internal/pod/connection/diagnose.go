@@ -65,8 +65,12 @@ func (t *try) direct() (outcome string) {
 	if outcome := t.unserved(); outcome != "" {
 		return outcome
 	}
-	if own := t.Client.Subject; t.Client.Place == InPod && t.at.Addr.IsLoopback() {
-		t.only(Use{Pod: own.Key.String(), Node: t.Client.Node})
+	if t.Client.Place == InPod && t.at.Addr.IsLoopback() {
+		u := Use{Node: t.Client.Node}
+		if own := t.Client.Subject.Pod; own != nil {
+			u.Pod = own.String()
+		}
+		t.only(u)
 		return Connected // the packets do not leave the Pod
 	}
 	if t.isResolver() {

@@ -65,16 +65,21 @@ func (x *explainer) dependsOnAddress(u *Use) (depends bool) {
 	if u.verdict() == Denied { // whatever the address is
 		return false
 	}
-	whose, cure := "the client's", "give the client's address instead of outside"
-	if x.Client.Place == InPod {
-		cure = "simulate the control plane (--simulate), which gives Pods addresses, or name a Pod that runs"
+	const ofPod = "simulate the control plane (--simulate), which gives Pods addresses, or name a Pod that runs"
+	cure := "give the client's address instead of outside"
+	switch x.Client.Place {
+	case InPod, AtPodAddress:
+		cure = ofPod
+	case OnNode:
+		cure = "name a node whose addresses are known: --node NAME"
+	case Outside:
 	}
 	if u.Ingress != nil && u.Ingress.unsure != "" {
-		x.add("client-address", cure, "%s, and %s is not known", u.Ingress.unsure, whose)
+		x.add("client-address", cure, "%s, and the client's is not known", u.Ingress.unsure)
 		depends = true
 	}
 	if u.Egress != nil && u.Egress.unsure != "" {
-		x.add("target-address", cure, "%s, and that of %s is not known", u.Egress.unsure, x.To)
+		x.add("target-address", ofPod, "%s, and that of %s is not known", u.Egress.unsure, x.To)
 		depends = true
 	}
 	if depends {

@@ -67,7 +67,8 @@ type Agent struct {
 	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
 	// Encrypted: its end of tunnels has a key.
 	Encrypted bool `json:"encrypted"`
-	Pods      int  `json:"pods"`
+	// Pods is how many run there; nil if that is not read.
+	Pods *int `json:"pods,omitempty"`
 }
 
 // Upstream is a server that names outside the cluster are asked of.
@@ -119,11 +120,17 @@ func (m *Model) Overview(o *Overview) {
 			pods[p.Node]++
 		}
 	}
+	podsOf := func(node string) *int {
+		if !m.reads(cluster.KindPod) {
+			return nil
+		}
+		return new(pods[node])
+	}
 	agents := []Agent{}
 	for n := range m.View.Nodes() {
 		agents = append(agents, Agent{
 			Node: n.Name, Addresses: append([]netip.Addr{}, n.Addresses...), Zone: n.Zone, Ready: n.Ready,
-			Unknown: m.unknown(n.Ready), PodCIDRs: n.PodCIDRs, Encrypted: n.WireGuardKey != [32]byte{}, Pods: pods[n.Name],
+			Unknown: m.unknown(n.Ready), PodCIDRs: n.PodCIDRs, Encrypted: n.WireGuardKey != [32]byte{}, Pods: podsOf(n.Name),
 		})
 	}
 	slices.SortFunc(agents, func(a, b Agent) int { return cmp.Compare(a.Node, b.Node) })

@@ -187,6 +187,9 @@ func TestReadinessNotRead(t *testing.T) {
 			if m.Overview(&o); o.Agents[0].Ready || o.Agents[0].Unknown == whole {
 				t.Errorf("Overview of whole objects (%t): node %+v, want that its readiness is known: %t", whole, o.Agents[0], whole)
 			}
+			if n := o.Agents[0].Pods; (n != nil) != whole {
+				t.Errorf("Overview of whole objects (%t): the number of Pods is known: %t", whole, n != nil)
+			}
 		}
 	})
 }

@@ -39,7 +39,7 @@ func TestPageOffLoopback(t *testing.T) {
 	}
 	fields := []string{
 		"", "Host: 127.0.0.1", "Host: localhost", "Host: ", "X-Forwarded-For: 127.0.0.1", "Forwarded: for=127.0.0.1",
-		"Cookie: portolan-page=9999999999.AAAA", "Cookie: portolan-page=9999999999.", "Authorization: Bearer ",
+		"Cookie: portolan-page=9999999999.AAAA", "Cookie: portolan-page-9153=9999999999.", "Authorization: Bearer ",
 		"Authorization: Basic " + token, "Authorization: Bearer " + token[1:], "Sec-Fetch-Site: same-origin",
 		withToken + "\r\nSec-Fetch-Site: cross-site", withToken + "\r\nSec-Fetch-Site: same-site",
 	}

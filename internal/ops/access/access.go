@@ -60,7 +60,7 @@ const (
 )
 
 const (
-	// cookieName is that of the cookie that stands for the token.
+	// cookieName begins that of the cookie that stands for the token, see cookieOf.
 	cookieName = "portolan-page"
 	// cookieTime is for how long a cookie is valid.
 	cookieTime = 12 * time.Hour
@@ -116,7 +116,7 @@ func (g *Guard) Logout(w http.ResponseWriter, r *http.Request) { g.setCookie(w, 
 
 func (g *Guard) setCookie(w http.ResponseWriter, r *http.Request, value string, seconds int) {
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: r.TLS != nil,
+		Name: cookieOf(r), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: r.TLS != nil,
 		SameSite: http.SameSiteStrictMode,
 	})
 	w.WriteHeader(http.StatusNoContent)
@@ -185,7 +185,7 @@ func (g *Guard) byToken(r *http.Request) *refusal {
 
 // hasCookie reports whether a request has a cookie of Login for the token in force.
 func (g *Guard) hasCookie(r *http.Request) bool {
-	c, err := r.Cookie(cookieName)
+	c, err := r.Cookie(cookieOf(r))
 	if err != nil || g.cfg.Token == nil || g.cfg.Token() == "" || g.cfg.TLSOnly && r.TLS == nil {
 		return false
 	}
@@ -195,6 +195,16 @@ func (g *Guard) hasCookie(r *http.Request) bool {
 		return false
 	}
 	return hmac.Equal([]byte(c.Value), []byte(g.sign(time.Unix(end, 0))))
+}
+
+// cookieOf returns the name of the cookie: it has the port of the URL, since browsers send the cookies of a host to each
+// of its ports, where other processes may listen.
+func cookieOf(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if _, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil {
+		return cookieName
+	}
+	return cookieName + "-" + port
 }
 
 // sign returns the value of a cookie that is valid until a time.

@@ -89,8 +89,8 @@ func TestProtect(t *testing.T) {
 		"far, with TLS":                    {secure, far, []string{"Authorization", bearer, "TLS", "plain"}, 200, "data"},
 		"far, with a certificate":          {certificates, far, []string{"TLS", "verified"}, 200, "data"},
 		"far, without a certificate":       {certificates, far, []string{"TLS", "plain"}, 403, "client certificate"},
-		"far, with a cookie that is wrong": {with, far, []string{"Cookie", cookieName + "=99999999999.AAAA"}, 401, "needed"},
-		"far, with a cookie that is none":  {with, far, []string{"Cookie", cookieName + "=\x00"}, 401, "needed"},
+		"far, with a cookie that is wrong": {with, far, []string{"Cookie", cookieName + "-9153=99999999999.AAAA"}, 401, "needed"},
+		"far, with a cookie that is none":  {with, far, []string{"Cookie", cookieName + "-9153=\x00"}, 401, "needed"},
 	} {
 		test.cfg.Now = newClock().now
 		w := send(New(test.cfg), test.client, test.fields...)
@@ -110,7 +110,7 @@ func TestLogin(t *testing.T) {
 	g := New(Config{Token: func() string { return current }, Now: c.now})
 	login := func(fields ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, LoginPath, http.NoBody)
-		r.RemoteAddr = far
+		r.RemoteAddr, r.Host = far, "localhost:9153"
 		for i := 0; i < len(fields); i += 2 {
 			r.Header.Set(fields[i], fields[i+1])
 		}
@@ -130,7 +130,7 @@ func TestLogin(t *testing.T) {
 	if !made.HttpOnly || made.SameSite != http.SameSiteStrictMode || strings.Contains(made.Value, token) {
 		t.Errorf("Login: cookie %v, want HttpOnly, SameSite=Strict, and not the token", made)
 	}
-	cookie := cookieName + "=" + made.Value
+	cookie := made.Name + "=" + made.Value
 	want := func(claim string, g *Guard, status int) {
 		t.Helper()
 		if w := send(g, far, "Cookie", cookie); w.Code != status {
@@ -146,6 +146,24 @@ func TestLogin(t *testing.T) {
 	want("before its end", g, http.StatusOK)
 	c.at = c.at.Add(time.Second)
 	want("after its end", g, http.StatusUnauthorized)
+}
+
+// TestCookieOfPort verifies that processes at other ports of a host have other cookies.
+func TestCookieOfPort(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]string{
+		"127.0.0.1:9153": "portolan-page-9153", "[::1]:9154": "portolan-page-9154", "node-1.example": "portolan-page",
+		"a:;x=1": "portolan-page", "a:99999": "portolan-page", "": "portolan-page",
+	} {
+		r := httptest.NewRequest(http.MethodPost, LoginPath, http.NoBody)
+		r.Host = host
+		r.Header.Set("Authorization", bearer)
+		w := httptest.NewRecorder()
+		New(Config{Token: func() string { return token }}).Login(w, r)
+		if made := w.Result().Cookies(); len(made) != 1 || made[0].Name != want {
+			t.Errorf("Login at %q: cookies %v, want %s", host, made, want)
+		}
+	}
 }
 
 // TestWrongTokens verifies that wrong tokens of a source are limited, and that this harms no other source.

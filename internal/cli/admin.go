@@ -160,6 +160,9 @@ func (f *adminFlags) send(ctx context.Context, method, path string) (*http.Respo
 	}
 	response, err := client.Do(r)
 	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("the server closed the connection, and its log says why: %w", err)
+		}
 		return nil, fmt.Errorf("the server's admin address does not answer: %w; --admin names another", err)
 	}
 	return response, nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -260,6 +261,19 @@ func (p *Page) inTurn(r *http.Request, compute func(*http.Request) (*answer, err
 		return nil, r.Context().Err()
 	}
 	defer p.rest()
+	return p.compute(r, compute)
+}
+
+// compute computes an answer. A panic is an error, so that whoever asks is told, and is logged.
+func (p *Page) compute(r *http.Request, compute func(*http.Request) (*answer, error)) (made *answer, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			p.cfg.Log.Error("a view failed by a fault of this program; please report it", "url", r.URL.String(), "fault", fault,
+				"stack", string(debug.Stack()))
+			err = refuse(http.StatusInternalServerError, "the view failed by a fault of Portolan, of which the log of the process "+
+				"has more; please report it")
+		}
+	}()
 	return compute(r)
 }
 

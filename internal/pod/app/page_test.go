@@ -213,6 +213,19 @@ func TestFailuresOutsideTheModel(t *testing.T) {
 	}
 }
 
+// TestViewThatPanics: a fault of a view is told to who asks and in the log, and the next view is served.
+func TestViewThatPanics(t *testing.T) {
+	t.Parallel()
+	store, key := cluster.NewStore(), cluster.Key{Namespace: "shop", Name: "web"}
+	store.Update(func(tx *cluster.Tx) { tx.Put(&cluster.Pod{Key: key, Spec: new(cluster.PodSpec)}) })
+	h := viewsOf(openPage(t, store, func(view.Involved) []any { panic("a fault") }))
+	for path, want := range map[string]int{"/api/v1/pods/shop/web": http.StatusInternalServerError, "/api/v1/overview": http.StatusOK} {
+		if w := ask(h, path); w.Code != want || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("GET %s: %d %s, want %d", path, w.Code, w.Body, want)
+		}
+	}
+}
+
 // FuzzPageParameters verifies that no parameters make a view fail, or answer with something that is no JSON.
 func FuzzPageParameters(f *testing.F) {
 	store := cluster.NewStore()

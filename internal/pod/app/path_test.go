@@ -100,3 +100,21 @@ func TestURLOfService(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirectWithoutAddress: a redirect is an answer wherever the gateway is.
+func TestRedirectWithoutAddress(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Manifests = "../../../examples/gateway"
+	w := newWorld(t, c)
+	for _, from := range []string{"", "outside", "node", "198.51.100.7"} {
+		told, err := w.Tell(t.Context(), Asked{Target: "http://www.shop.example/", From: from})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = "301 from the gateway: redirect to http://shop.example/"
+		if told.Exit() != 0 || told.Outcome != want {
+			t.Errorf("from %q: exit %d, %q, want %q", from, told.Exit(), told.Outcome, want)
+		}
+	}
+}

@@ -175,13 +175,13 @@ func (e *Explanation) Step(l Layer) *Step {
 func (e *Explanation) Works() bool { return e.State == OK }
 
 // conclude sets the outcome, which is that of the first layer that is broken, or else not known. What is not known of
-// the way to a gateway that serves the request is assumed.
+// the way to a gateway that answers the request is assumed.
 func (x *explainer) conclude() {
 	x.e.State, x.e.Outcome = OK, x.seen()
 	for _, state := range []State{Broken, NotKnown} {
 		for i := range x.e.Steps {
 			s := &x.e.Steps[i]
-			assumed := state == NotKnown && x.e.Request != nil && x.e.Request.Served() && s.Layer != Policy
+			assumed := state == NotKnown && x.e.Request != nil && x.e.Request.Answered() && s.Layer != Policy
 			if s.State == state && !assumed {
 				x.e.State, x.e.Cause, x.e.Outcome = state, s.Layer, x.failure(s)
 				return
@@ -203,6 +203,9 @@ func (x *explainer) seen() string {
 
 // failure is what a client sees if a layer is broken, or not known.
 func (x *explainer) failure(s *Step) string {
+	if x.e.Connection == nil && (s.Layer == Policy || s.Layer == Service) { // no address is known
+		return connection.NotKnown
+	}
 	switch s.Layer {
 	case Name:
 		return x.e.Name.Outcome

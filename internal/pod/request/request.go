@@ -130,6 +130,12 @@ func (e *Explanation) Served() bool {
 	return len(e.Answers) > 0
 }
 
+// Answered reports whether a client gets what it asks for: it is served, or redirected.
+func (e *Explanation) Answered() bool {
+	a := e.Answer()
+	return e.Served() || a != nil && a.Location != ""
+}
+
 // NotKnown reports whether it could not be judged what becomes of the request.
 func (e *Explanation) NotKnown() bool { return e.unread }
 

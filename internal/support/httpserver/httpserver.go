@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"portolan.dev/portolan/internal/support/budget"
@@ -126,6 +127,7 @@ func New(cfg Config) *http.Server {
 			if cfg.Program != "" {
 				w.Header().Set("Server", cfg.Program)
 			}
+			defer logPanic(cfg.Log, r)
 			cfg.Handler.ServeHTTP(w, r)
 		}),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -138,6 +140,19 @@ func New(cfg Config) *http.Server {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
+}
+
+// logPanic logs that a handler panics, and has the connection closed.
+func logPanic(log *slog.Logger, r *http.Request) {
+	what := recover()
+	if what == nil {
+		return
+	}
+	if err, ok := what.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+		log.Error("a request failed by a fault of this program; please report it", "path", r.URL.Path, "fault", what,
+			"stack", string(debug.Stack()))
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // connKey is the context key of a request's connection.

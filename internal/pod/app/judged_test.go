@@ -66,17 +66,22 @@ const judged = `
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {namespace: a, name: closed-too}, spec: {podSelector: {matchLabels: {app: closed}}, policyTypes: [Ingress]}}
 `
 
-// judge returns what clients see, by the ways that a suite names, of the cluster with a change.
-func judge(t *testing.T, manifests string, change func(*cluster.Tx), tests string) (results []suite.Result, err error) {
+// worldOf returns the world of a cluster with a change.
+func worldOf(t *testing.T, c config.Config, manifests string, change func(*cluster.Tx)) *world {
 	t.Helper()
-	c := config.Default()
 	c.Manifests = filepath.Join(t.TempDir(), "cluster.yaml")
 	if err := os.WriteFile(c.Manifests, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld(t, c)
 	w.store.Update(change)
-	s, err := suite.Read("suite.yaml", []byte(tests))
+	return w
+}
+
+// judge returns what clients see, by the ways that a suite names.
+func judge(t *testing.T, w *world, tests string) (results []suite.Result, err error) {
+	t.Helper()
+	s, err := suite.Read("suite.yaml", []byte("tests:\n- "+tests+"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +138,12 @@ func TestJudgedWithoutRanges(t *testing.T) {
 // checkJudged judges one test of a suite: it passes if why is empty, and is otherwise said to fail for that.
 func checkJudged(t *testing.T, claim, manifests, tests, why string) {
 	t.Helper()
-	results, err := judge(t, manifests, func(*cluster.Tx) {}, "tests:\n- "+tests+"\n")
+	checkJudgedOf(t, config.Default(), claim, manifests, tests, why)
+}
+
+func checkJudgedOf(t *testing.T, c config.Config, claim, manifests, tests, why string) {
+	t.Helper()
+	results, err := judge(t, worldOf(t, c, manifests, func(*cluster.Tx) {}), tests)
 	var all []string
 	if err != nil {
 		all = append(all, err.Error())
@@ -156,8 +166,8 @@ func checkJudged(t *testing.T, claim, manifests, tests, why string) {
 func TestJudgedUnread(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []cluster.Kind{cluster.KindNetworkPolicy, cluster.KindClusterNetworkPolicy} {
-		results, err := judge(t, judged, func(tx *cluster.Tx) { tx.SetFreshness(cluster.Loading, kind) },
-			"tests:\n- {from: a/free, to: ['a/corp:80', 'web:80', '10.96.0.20:80'], expect: connects}\n")
+		w := worldOf(t, config.Default(), judged, func(tx *cluster.Tx) { tx.SetFreshness(cluster.Loading, kind) })
+		results, err := judge(t, w, "{from: a/free, to: ['a/corp:80', 'web:80', '10.96.0.20:80'], expect: connects}")
 		const want = "what policies decide is not known, since these could not be read: "
 		if err == nil || !strings.Contains(err.Error(), want+strings.ToLower(kind.Plural())) || len(results) > 0 {
 			t.Errorf("without %s: %d results, %v, want that nothing can be judged", kind.Plural(), len(results), err)

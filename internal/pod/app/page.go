@@ -270,8 +270,11 @@ func (p *Page) compute(r *http.Request, compute func(*http.Request) (*answer, er
 		if fault := recover(); fault != nil {
 			p.cfg.Log.Error("a view failed by a fault of this program; please report it", "url", r.URL.String(), "fault", fault,
 				"stack", string(debug.Stack()))
-			err = refuse(http.StatusInternalServerError, "the view failed by a fault of Portolan, of which the log of the process "+
-				"has more; please report it")
+			err = refuse(
+				http.StatusInternalServerError,
+				"the view failed by a fault of Portolan, of which the log of the process "+
+					"has more; please report it",
+			)
 		}
 	}()
 	return compute(r)

@@ -71,11 +71,14 @@ func (x *explainer) ask() {
 	x.route(a, route)
 }
 
-// direct reports whether the request has nothing to do with a gateway: no route has its host, and the connection is to
-// an address that no Gateway and no Ingress has. What answers is a program that the model does not know.
+// direct reports whether the request has nothing to do with a gateway: no route names its host, and the connection is to
+// an address that no Gateway and no Ingress has. What answers is a program that the model does not know. Routes for any
+// host take what has a name that is not known.
 func (x *explainer) direct() bool {
 	switch {
 	case x.e.Connection == nil || x.Gateway.HasHost(x.Message):
+		return false
+	case x.DNS != nil && x.DNS.NotKnown() && x.Gateway.Takes(x.Message):
 		return false
 	case len(x.e.Connection.Attempts) == 0:
 		return x.named() || x.DNS != nil && !x.DNS.NotKnown() && x.DNS.Meant != (cluster.Key{})
@@ -110,18 +113,22 @@ func (x *explainer) tls(a *request.Answer, found []explain.Diagnosis) {
 
 // takes adds the layer of the listener and the rule, which has the request sent to a backend.
 func (x *explainer) takes(a *request.Answer, found []explain.Diagnosis) {
-	s := Step{Layer: Route, State: OK, Diagnoses: found, Says: a.Taken().Name + " takes it"}
-	if len(a.Demands) > 0 {
-		s.Says += ", and demands " + strings.Join(a.Demands, ", ")
+	x.add(Step{Layer: Route, State: OK, Diagnoses: found, Says: a.Taken().Name + " takes it" + demanded(a)})
+}
+
+// demanded says what a rule demands of the client, after what it does.
+func demanded(a *request.Answer) string {
+	if len(a.Demands) == 0 {
+		return ""
 	}
-	x.add(s)
+	return ", and demands " + strings.Join(a.Demands, ", ")
 }
 
 // route adds the layer of the listener and the rule, of requests that the gateway answers itself.
 func (x *explainer) route(a *request.Answer, found []explain.Diagnosis) {
 	s := Step{Layer: Route, State: Broken, Diagnoses: found, Says: a.Reason}
 	if a.Location != "" {
-		s.Says = fmt.Sprintf("%s redirects to %s", a.Taken().Name, a.Location)
+		s.Says = fmt.Sprintf("%s redirects to %s%s", a.Taken().Name, a.Location, demanded(a))
 		if len(found) == 0 {
 			s.State = OK
 		}

@@ -211,12 +211,12 @@ func (x *explainer) places(addrs []netip.Addr) (all []place) {
 		x.noPort()
 		return nil
 	}
-	serves := slices.DeleteFunc(slices.Clone(all), func(p place) bool {
-		_, h := p.port.Host(x.Message.Host)
-		return h == nil
-	})
-	if len(serves) > 0 {
-		return serves
+	most := unserved
+	for _, p := range all {
+		most = max(most, narrowness(p.port, x.Message.Host))
 	}
-	return all[:1]
+	if most == unserved {
+		return all[:1]
+	}
+	return slices.DeleteFunc(all, func(p place) bool { return narrowness(p.port, x.Message.Host) < most })
 }

@@ -14,14 +14,17 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// serve says what a rule does with the request.
+// serve says what a rule does with the request, in the order of package proxy.
 func (x *explainer) serve(a *Answer, r *Rule) {
 	rule := r.route.Rule
 	switch {
 	case rule.Status != 0:
 		a.Status, a.Reason = rule.Status, string(rule.Reason)
 		x.ruleProblem(r)
+	case rule.Secure != nil && rule.Redirect == nil && x.Message.Scheme == "http":
+		x.secure(a, rule.Secure)
 	case rule.CORS != nil && x.isPreflight():
+		a.Demands = demands(rule.Guard)
 		a.Status, a.Reason = http.StatusNoContent, "it is a CORS preflight request"
 		x.add(
 			"cors-preflight",
@@ -29,9 +32,8 @@ func (x *explainer) serve(a *Answer, r *Rule) {
 			"the rule's CORS filter answers it",
 		)
 	case rule.Redirect != nil:
+		a.Demands = demands(rule.Guard)
 		x.redirect(a, r)
-	case rule.Secure != nil && x.Message.Scheme == "http":
-		x.secure(a, rule.Secure)
 	default:
 		a.Demands, a.Changes = demands(rule.Guard), x.changes(r.route)
 		x.backends(a, r)

@@ -10,14 +10,54 @@ import (
 	"portolan.dev/portolan/internal/gateway/table"
 )
 
-// HasHost reports whether a listener of the port of a request has rules for its host, or whether a route or an Ingress
-// names it, whatever becomes of those.
+// HasHost reports whether a listener of the port of a request has rules for its host, other than those for any host, or
+// whether a route or an Ingress names it, whatever becomes of those.
 func (w *World) HasHost(m *Message) bool {
-	served := slices.ContainsFunc(w.socketsOf(m.Port), func(at table.Socket) bool {
-		_, h := w.table.Port(at).Host(m.Host)
-		return h != nil
-	})
-	return served || w.Names(m)
+	return w.narrowest(m) > forAny || w.Names(m)
+}
+
+// Takes reports whether a listener of the port of a request has rules for its host, those for any host included.
+func (w *World) Takes(m *Message) bool { return w.narrowest(m) > unserved }
+
+// narrowest returns how narrow the hostname is of the rules that serve the host of a request, at any address.
+func (w *World) narrowest(m *Message) (most int) {
+	for _, at := range w.socketsOf(m.Port) {
+		most = max(most, narrowness(w.table.Port(at), m.Host))
+	}
+	return most
+}
+
+// How narrow the hostname of rules is that serve a host.
+const (
+	unserved = iota
+	forAny
+	byWildcard
+	byName
+)
+
+// narrowness returns how narrow the hostname is of the rules of a port that serve a host.
+func narrowness(p *table.Port, host string) int {
+	l, h := p.Host(host)
+	if h == nil {
+		return unserved
+	}
+	switch name := hostnameOf(l, h); {
+	case name == "":
+		return forAny
+	case strings.HasPrefix(name, "*"):
+		return byWildcard
+	}
+	return byName
+}
+
+// hostnameOf returns the hostname of one of a listener's hosts; "" is any.
+func hostnameOf(l *table.Listener, host *table.Host) string {
+	for name, h := range l.Hosts() {
+		if h == host {
+			return name
+		}
+	}
+	return ""
 }
 
 // Names reports whether a route or an Ingress names the host of a request.
@@ -28,7 +68,11 @@ func (w *World) Names(m *Message) bool {
 // AddressesFor returns the addresses of the Gateway or Ingress that serves the host of a request, or that a route which
 // names the host is for, and which one that is; none if there is none, or if it has no address.
 func (w *World) AddressesFor(m *Message) (addrs []netip.Addr, owner string) {
-	for _, at := range w.socketsOf(m.Port) {
+	all := w.socketsOf(m.Port)
+	slices.SortStableFunc(all, func(a, b table.Socket) int { // the name is most likely that of the narrowest
+		return narrowness(w.table.Port(b), m.Host) - narrowness(w.table.Port(a), m.Host)
+	})
+	for _, at := range all {
 		l, host := w.table.Port(at).Host(m.Host)
 		switch {
 		case l == nil, host == nil && l.Hostname == "": // one for any host

@@ -76,6 +76,11 @@ func (x *explainer) answer(p place) {
 		a.Address = p.addr.String()
 	}
 	l, host := p.port.Host(x.Message.Host)
+	if x.Message.Scheme == "https" { // the server name decides whose connection it is
+		if owner, _ := p.port.Host(x.Message.serverName()); owner != nil && owner.Mode != table.Requests {
+			l, host = owner, nil
+		}
+	}
 	if l != nil {
 		a.Listener, a.Hostname = l.Name, l.Hostname
 	}
@@ -101,7 +106,7 @@ func (x *explainer) answer(p place) {
 	case l == nil:
 		a.Status, a.Reason = 404, "no listener has the host"
 		x.noListener(p.port)
-	case l.Mode != table.Requests:
+	case l.Mode != table.Requests && (x.Message.Scheme != "https" || a.TLS == nil || a.TLS.Listener == l.Name):
 		x.stream(&a, p.port)
 	case x.Message.Scheme == "https" && p.port.Misdirected(x.Message.serverName(), x.Message.Host):
 		a.Status, a.Reason = 421, "another listener has the host"

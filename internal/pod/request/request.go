@@ -123,7 +123,7 @@ type Endpoint struct {
 // Served reports whether a backend gets the request, wherever it comes to and whatever backend is chosen.
 func (e *Explanation) Served() bool {
 	for i := range e.Answers {
-		if !e.Answers[i].served() {
+		if !e.Answers[i].Served() {
 			return false
 		}
 	}
@@ -133,7 +133,7 @@ func (e *Explanation) Served() bool {
 // Answered reports whether a client gets what it asks for: it is served, or redirected.
 func (e *Explanation) Answered() bool {
 	a := e.Answer()
-	return e.Served() || a != nil && a.Location != ""
+	return e.Served() || a != nil && a.Redirect() != ""
 }
 
 // NotKnown reports whether it could not be judged what becomes of the request.
@@ -142,7 +142,7 @@ func (e *Explanation) NotKnown() bool { return e.unread }
 // Answer returns the first answer that fails, or else the first one; nil if the request comes to no gateway.
 func (e *Explanation) Answer() *Answer {
 	for i := range e.Answers {
-		if !e.Answers[i].served() {
+		if !e.Answers[i].Served() {
 			return &e.Answers[i]
 		}
 	}
@@ -173,6 +173,14 @@ func (a *Answer) Answers() int {
 	return status
 }
 
+// Redirect returns where the client is redirected to; empty if it is not, or if TLS keeps it from asking.
+func (a *Answer) Redirect() string {
+	if a.refused() {
+		return ""
+	}
+	return a.Location
+}
+
 // Taken returns the rule that takes the request; nil if none does.
 func (a *Answer) Taken() *Rule {
 	i := slices.IndexFunc(a.Rules, func(r Rule) bool { return r.WhyNot == "" })
@@ -182,8 +190,8 @@ func (a *Answer) Taken() *Rule {
 	return &a.Rules[i]
 }
 
-// served reports whether a backend gets the request, whichever is chosen.
-func (a *Answer) served() bool {
+// Served reports whether a backend gets the request, whichever is chosen.
+func (a *Answer) Served() bool {
 	fails := func(b Backend) bool { return b.Weight > 0 && b.Status != 0 }
 	return !a.refused() && a.Status == 0 && len(a.Backends) > 0 && !slices.ContainsFunc(a.Backends, fails)
 }

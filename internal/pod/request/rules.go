@@ -14,10 +14,8 @@ import (
 // rules tries the rules of a host and, after them, those for what no host serves. host is nil if the listener
 // has none for the name.
 func (x *explainer) rules(a *Answer, l *table.Listener, host *table.Host) {
-	for name, h := range l.Hosts() {
-		if h == host {
-			a.Host = name
-		}
+	if host != nil {
+		a.Host = hostnameOf(l, host)
 	}
 	request := x.Message.request()
 	var found *Rule

@@ -71,9 +71,9 @@ func (x *explainer) ask() {
 	x.route(a, route)
 }
 
-// direct reports whether the request has nothing to do with a gateway: no route names its host, and the connection is to
-// an address that no Gateway and no Ingress has. What answers is a program that the model does not know. Routes for any
-// host take what has a name that is not known.
+// direct reports whether the request has nothing to do with a gateway: no route names its host, and the connection is
+// to an address that no Gateway and no Ingress has. What answers is a program that the model does not know. Routes for
+// any host take what has a name that is not known.
 func (x *explainer) direct() bool {
 	switch {
 	case x.e.Connection == nil || x.Gateway.HasHost(x.Message):

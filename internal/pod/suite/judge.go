@@ -84,7 +84,7 @@ func (c *Case) elsewhere(e *path.Explanation, expect *Expect) string {
 	for i := range e.Request.Answers {
 		a := &e.Request.Answers[i]
 		if !answersAs(a, expect) {
-			return fmt.Sprintf("%s may get it, and answers otherwise", cmp.Or(a.Listener, "a gateway without a listener for it"))
+			return cmp.Or(a.Listener, "a gateway without a listener for it") + " may get it, and answers otherwise"
 		}
 		if expect.Outcome != Backend {
 			continue

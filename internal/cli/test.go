@@ -105,7 +105,8 @@ read as they are written. The rest is judged nevertheless.`,
 	)
 	cmd.Flags().BoolVar(&flags.apply.prune, "prune", false,
 		"with --apply, as if the policies that the manifests do not have were deleted")
-	cmd.Flags().BoolVar(&flags.diff, "with-policy-diff", false, "with --apply, print which connections open or close")
+	cmd.Flags().BoolVar(&flags.diff, "with-policy-diff", false,
+		"with --apply, print which connections open or close; on standard error unless -o is text")
 	cmd.Flags().BoolVar(
 		&flags.watch,
 		"watch",
@@ -164,6 +165,9 @@ func (f *testFlags) run(cmd *cobra.Command, files []string) error {
 	if t == nil || f.format == "text" && len(t.results) == 0 && err != nil {
 		return err
 	}
+	if err := f.printChanges(cmd, t.changes); err != nil {
+		return err
+	}
 	if err := testPrinters[f.format](cmd.OutOrStdout(), t); err != nil {
 		return err
 	}
@@ -174,6 +178,18 @@ func (f *testFlags) run(cmd *cobra.Command, files []string) error {
 		return errNegative
 	}
 	return nil
+}
+
+// printChanges prints which connections open or close, if that is wanted: before the results, or on standard error if
+// standard output is a report for programs.
+func (f *testFlags) printChanges(cmd *cobra.Command, changes []diff.Change) error {
+	switch {
+	case !f.diff:
+		return nil
+	case f.format == "text":
+		return diff.WriteText(cmd.OutOrStdout(), changes)
+	}
+	return diff.WriteText(cmd.ErrOrStderr(), changes)
 }
 
 // test judges files of assertions by the cluster, with manifests applied. Of what cannot be judged the error is
@@ -268,11 +284,6 @@ func (f *testFlags) follow(cmd *cobra.Command, files []string) error {
 
 // printTested prints the assertions that do not hold, in the form of compilers, and the counts.
 func printTested(w io.Writer, t *tested) error {
-	if t.flags.diff {
-		if err := diff.WriteText(w, t.changes); err != nil {
-			return err
-		}
-	}
 	failed := 0
 	for i := range t.results {
 		r := &t.results[i]

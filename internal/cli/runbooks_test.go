@@ -31,6 +31,9 @@ func TestRunbookCommands(t *testing.T) {
 		}
 	}
 	for command, page := range commands {
+		if strings.HasPrefix(command, "portolan get ") && !strings.Contains(command, " -A") {
+			t.Errorf("%s: %s lists one namespace, want -A: alerts are of all", page, command)
+		}
 		args := strings.Fields(words.Replace(command))
 		if args[1] != "serve" {
 			args = append(args, "--manifests", "../../examples/shop")

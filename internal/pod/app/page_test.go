@@ -133,6 +133,7 @@ func TestPageViews(t *testing.T) {
 		"no target":                     {"/api/v1/explain", 400, "target"},
 		"no client":                     {"/api/v1/explain?target=web.shop", 400, "client"},
 		"a width":                       {"/api/v1/explain?target=a:80&from=outside&width=0", 400, "width"},
+		"an output":                     {"/api/v1/explain?target=10.0.0.1:80&from=outside&output=xml", 400, "text or json"},
 		"many headers":                  {"/api/v1/explain?target=a" + strings.Repeat("&header=a:b", 65), 400, "headers"},
 		"a hostile name": {
 			"/api/v1/services/evil/" + url.PathEscape(hostile[0]), 200, `"type":"ExternalName"`,

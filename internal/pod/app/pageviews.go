@@ -273,6 +273,10 @@ const ExitField = "Portolan-Exit-Status"
 // command prints; without it, the JSON has the text as well.
 func (p *Page) explain(r *http.Request) (*answer, error) {
 	q := r.URL.Query()
+	output := q.Get("output")
+	if output != "" && output != "text" && output != "json" {
+		return nil, refuse(http.StatusBadRequest, "output is not text or json")
+	}
 	a, style, err := asked(q)
 	if err != nil {
 		return nil, err
@@ -286,7 +290,7 @@ func (p *Page) explain(r *http.Request) (*answer, error) {
 		return nil, err
 	}
 	made := &answer{contentType: "application/json", exit: told.Exit()}
-	switch q.Get("output") {
+	switch output {
 	case "text":
 		made.contentType = "text/plain; charset=utf-8"
 		_, err = made.body.Write([]byte(text))

@@ -82,7 +82,8 @@ func (a assembly) page(f *pageFlags) (*daemon.Config, error) {
 		return nil, err
 	}
 	cfg := &daemon.Config{
-		Source: noCluster{src}, Bound: func(admin string) { fmt.Fprintf(a.stdout, "http://%s/\n", admin) },
+		Source: noCluster{src}, AdminFlag: "--listen",
+		Bound: func(admin string) { fmt.Fprintf(a.stdout, "http://%s/\n", admin) },
 	}
 	return cfg, a.addPage(cfg, pageOf{command: "page", store: store, source: src, alone: true})
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -48,7 +49,7 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 		if err := d.addViews(&cfg); err != nil {
 			return nil, err
 		}
-		server, err := d.addAdmin(ctx, cfg, "--admin")
+		server, err := d.addAdmin(ctx, cfg, cmp.Or(d.cfg.AdminFlag, "--admin"))
 		if err != nil {
 			return nil, err
 		}

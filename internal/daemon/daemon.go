@@ -104,6 +104,8 @@ type Config struct {
 	Reload *Reload
 	// Observe, if not nil, is given what returns the state of all parts, before any runs.
 	Observe func(parts func() []PartState)
+	// AdminFlag is the flag that sets the address of the admin server; empty is --admin.
+	AdminFlag string
 	// Bound, if not nil, is called with the address of the admin server when everything is bound.
 	Bound func(admin string)
 }

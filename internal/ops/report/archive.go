@@ -69,6 +69,7 @@ type entry struct{ name, about, note string }
 
 // New returns an empty Archive.
 func New(cfg Config) *Archive {
+	cfg.Time = cfg.Time.Truncate(time.Second) // tar rounds it, and programs warn of files of the next second
 	a := &Archive{cfg: cfg, packed: gzip.NewWriter(cfg.Out), left: cfg.Size}
 	a.tar = tar.NewWriter(a.packed)
 	return a
@@ -96,8 +97,8 @@ func (a *Archive) Add(ctx context.Context, f File) error {
 		return nil
 	}
 	var notes []string
-	if content.full || len(text) > limit {
-		text = strings.ToValidUTF8(text[:min(limit, len(text))], "")
+	text, cut := lines(text, limit)
+	if content.full || cut {
 		notes = append(notes, fmt.Sprintf("cut after %d octets", limit))
 	}
 	if err != nil {
@@ -121,6 +122,18 @@ func (a *Archive) clean(f File, content *bytes.Buffer) string {
 		return a.cfg.Clean.CleanCode(content.String())
 	}
 	return a.cfg.Clean.Clean(content.String())
+}
+
+// lines returns a text that ends with a line break, and reports whether it was cut to the limit, in octets.
+func lines(text string, limit int) (ended string, cut bool) {
+	const end = "\n"
+	if !strings.HasSuffix(text, end) {
+		text += end
+	}
+	if len(text) <= limit {
+		return text, false
+	}
+	return strings.ToValidUTF8(text[:limit-len(end)], "") + end, true
 }
 
 func errorText(err error) string {

@@ -179,9 +179,14 @@ func TestArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := read(t, &out)
-		for name, size := range map[string]int{"r/small": 5, "r/broken": 4, "r/large": 100, "r/rest": 41} {
+		for name, size := range map[string]int{"r/small": 6, "r/broken": 5, "r/large": 100, "r/rest": 39} {
 			if len(got[name]) != size {
 				t.Errorf("%s has %d octets, want %d", name, len(got[name]), size)
+			}
+		}
+		for name, text := range got {
+			if !strings.HasSuffix(text, "\n") {
+				t.Errorf("%s ends without a line break: %q", name, text)
 			}
 		}
 		for _, line := range []string{
@@ -197,6 +202,27 @@ func TestArchive(t *testing.T) {
 			t.Errorf("Missing() = %q, want 4", a.Missing())
 		}
 	})
+}
+
+// TestTimeOfFiles checks that files are not newer than the report: tar rounds a time to the nearest second.
+func TestTimeOfFiles(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	now := time.Date(2026, 11, 29, 0, 0, 0, 900_000_000, time.UTC)
+	if err := New(Config{Out: &out, Directory: "r", Time: now, Clean: NewCleaner()}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := tar.NewReader(z).Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := now.Truncate(time.Second); !h.ModTime.Equal(want) {
+		t.Errorf("%s has the time %s, want %s", h.Name, h.ModTime, want)
+	}
 }
 
 // TestNamesOfFiles checks that names of files are cleaned, and that the index has the same ones, also if a

@@ -53,8 +53,45 @@ func (t *Told) WriteText(style explain.Style) (string, error) {
 	return b.String(), err
 }
 
-// Tell explains what is asked for, from the model alone. Its errors are about the question.
+// Tell explains what is asked for, from the model alone. Its errors are about the question. Cures with --live are for
+// somebody who asked a server, which does not take that flag.
 func (i *Inspector) Tell(ctx context.Context, a Asked) (*Told, error) {
+	told, err := i.answerOf(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	e := told.Explanation
+	for s := range e.Steps {
+		e.Steps[s].Diagnoses = curedByCommand(e.Steps[s].Diagnoses)
+	}
+	if e.Name != nil {
+		e.Name.Diagnoses = curedByCommand(e.Name.Diagnoses)
+	}
+	if e.Request != nil {
+		e.Request.Diagnoses = curedByCommand(e.Request.Diagnoses)
+	}
+	if e.Connection != nil {
+		e.Connection.Diagnoses = curedByCommand(e.Connection.Diagnoses)
+	}
+	for _, c := range e.Backends {
+		c.Diagnoses = curedByCommand(c.Diagnoses)
+	}
+	return told, nil
+}
+
+// curedByCommand rewords cures with --live, which is a flag of the command, and refused with --admin.
+func curedByCommand(all []explain.Diagnosis) []explain.Diagnosis {
+	const command = "run the command with --live and without --admin"
+	words := strings.NewReplacer("use --live to", command+", to", ", or --live", ", or "+command)
+	all = slices.Clone(all) // others may have them
+	for d := range all {
+		all[d].Cure = words.Replace(all[d].Cure)
+	}
+	return all
+}
+
+// answerOf is Tell, with cures as the command prints them.
+func (i *Inspector) answerOf(ctx context.Context, a Asked) (*Told, error) {
 	if a.Namespace == "" {
 		a.Namespace = "default"
 	}

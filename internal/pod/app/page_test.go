@@ -163,6 +163,25 @@ func TestPageViews(t *testing.T) {
 	}
 }
 
+// TestCuresOfServer checks that a server does not advise a flag that is refused where a server explains.
+func TestCuresOfServer(t *testing.T) {
+	t.Parallel()
+	store := cluster.NewStore()
+	if _, err := source.ReadFiles(source.Files{Paths: []string{"../../../examples/shop"}}, store); err != nil {
+		t.Fatal(err)
+	}
+	h := newPage(t, store)
+	for _, target := range []string{"www.example.org", "www.example.org:80", "http://www.example.org/"} {
+		for _, output := range []string{"text", "json", ""} {
+			path := "/api/v1/explain?from=shop/deployment/web&target=" + url.QueryEscape(target) + "&output=" + output
+			text := ask(h, path).Body.String()
+			if strings.Contains(text, "use --live to") || !strings.Contains(text, "with --live and without --admin") {
+				t.Errorf("GET %s: %s, want a cure that does not go with --admin", path, text)
+			}
+		}
+	}
+}
+
 // TestReconfigurePage verifies that views use the settings in force, also those that are computed meanwhile.
 func TestReconfigurePage(t *testing.T) {
 	t.Parallel()

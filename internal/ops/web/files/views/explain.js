@@ -240,7 +240,7 @@ function diagnosed(step) {
   const found = list(step.diagnoses).map((d) => ({
     where,
     what: d.why,
-    cure: String(d.cure ?? "").replace(/^use --live to\b/, "run the command below with --live, to"),
+    cure: String(d.cure ?? "").replace("run the command with --live and without --admin", "run the command below with --live"),
     meaning: /** @type {"bad" | "doubtful"} */ (meaning),
   }));
   if (found.length > 0 || step.state !== "broken") return found;

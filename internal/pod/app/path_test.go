@@ -7,6 +7,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/pod/lint"
+	"portolan.dev/portolan/internal/pod/path"
 )
 
 // TestPathFollowsTheModel: what is kept of an explanation is not used once the model changed.
@@ -71,6 +72,24 @@ func TestMissingTargetPort(t *testing.T) {
 		}
 		if len(rules) != 1 || !strings.HasSuffix(rules[0], " "+lint.ServiceTargetPortMissing) {
 			t.Errorf("%s: the layers have %q, want %s in one", to, rules, lint.ServiceTargetPortMissing)
+		}
+	}
+}
+
+// TestMissingPortName: a name that no port of the Service has breaks the layer of the Service, as a number does.
+func TestMissingPortName(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Manifests = "testdata/situations/base.yaml"
+	w := newWorld(t, c)
+	for _, q := range []question{
+		{From: "shop/client", To: "web:foo"}, {From: "node", Node: "n1", To: "web.shop:foo"},
+	} {
+		e := explainedIn(t, w, &q)
+		s := e.Step(path.Service)
+		const says = "foo is not a port of Service shop/web (it has 80 http)"
+		if s == nil || s.State != path.Broken || s.Says != says || e.Cause != path.Service || e.Exit() != 11 {
+			t.Errorf("%s from %s: %q, exit status %d, %+v; want %q", q.To, q.From, e.Outcome, e.Exit(), s, says)
 		}
 	}
 }

@@ -144,6 +144,8 @@ const (
 	Refused   = "refused"
 	TimedOut  = "timeout"
 	NotKnown  = "not known"
+	// NoNumber is that of a name that no port of the Service has: the client sends nothing.
+	NoNumber = "no connection: the port's name has no number"
 )
 
 // Explanation says what a client sees of a connection, and why.
@@ -359,15 +361,9 @@ func (x *explainer) port() (number uint16, ok bool) {
 			return p.Number, true
 		}
 	}
-	x.e.Outcome = NotKnown
-	x.add(
-		"no-port",
-		x.portCure(x.named),
-		"%s is not a port of Service %s (it has %s)",
-		x.Target.Port,
-		x.named.Key,
-		portsOf(x.named.Ports),
-	)
+	x.e.Outcome = NoNumber
+	x.add("no-port", x.portCure(x.named), "%s is not a port of Service %s (it has %s)",
+		x.Target.Port, x.named.Key, namedPortsOf(x.named.Ports))
 	return 0, false
 }
 

@@ -221,13 +221,27 @@ func (x *explainer) portCure(s *cluster.Service) string {
 func portsOf(ports []cluster.Port) string {
 	var all []string
 	for _, p := range ports {
-		text := strconv.Itoa(int(p.Number))
-		if p.Protocol != cluster.TCP {
-			text += "/" + strings.ToLower(string(p.Protocol))
-		}
-		all = append(all, text)
+		all = append(all, numberOf(p))
 	}
 	return cmp.Or(strings.Join(all, ", "), "none")
+}
+
+// namedPortsOf lists the ports of a Service with their names: "80 http, 53/udp dns".
+func namedPortsOf(ports []cluster.Port) string {
+	var all []string
+	for _, p := range ports {
+		all = append(all, strings.TrimSpace(numberOf(p)+" "+p.Name))
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
+}
+
+// numberOf is the number of a port as in "80" or "53/udp".
+func numberOf(p cluster.Port) string {
+	text := strconv.Itoa(int(p.Number))
+	if p.Protocol != cluster.TCP {
+		text += "/" + strings.ToLower(string(p.Protocol))
+	}
+	return text
 }
 
 func portName(p cluster.Port) string { return cmp.Or(p.Name, strconv.Itoa(int(p.Number))) }

@@ -101,6 +101,8 @@ func (x *explainer) atGateway(c *connection.Explanation) bool {
 func (x *explainer) service(c *connection.Explanation, found []explain.Diagnosis) Step {
 	s := Step{Layer: Service, State: OK, Diagnoses: found}
 	switch {
+	case c.Outcome == connection.NoNumber:
+		s.State, s.Says = Broken, found[len(found)-1].Why
 	case len(c.Attempts) == 0:
 		s.State, s.Says = NotKnown, "the address is not known"
 	case c.Connects() && len(found) > 0: // two Services have the address, or the kernel differs

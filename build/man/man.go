@@ -66,10 +66,7 @@ func (b Book) page(cmd *cobra.Command) string {
 		p.line(".SH EXAMPLES")
 		p.block(cmd.Example)
 	}
-	p.line(".SH EXIT STATUS")
-	p.line(
-		"0 if the command did what it is for, 1 if the answer is negative or a problem was found, 2 for wrong arguments.",
-	)
+	p.exitStatus(text)
 	p.seeAlso(cmd)
 	return p.String()
 }
@@ -143,6 +140,16 @@ func (p *page) flag(f *pflag.Flag) {
 		usage += " (default " + has + ")"
 	}
 	p.line(".TP\n%s\n%s", text, escape(usage))
+}
+
+// exitStatus writes the exit statuses that commands have in common, unless the description of the command has its own.
+func (p *page) exitStatus(description string) {
+	if strings.Contains(strings.Join(strings.Fields(description), " "), "exit status") {
+		return
+	}
+	p.line(".SH EXIT STATUS")
+	p.line("0 if the command did what it is for, 1 if the answer is negative or a problem was found, " +
+		"2 after an error, such as wrong arguments.")
 }
 
 // seeAlso names the pages above and below a command.

@@ -48,6 +48,21 @@ func TestPagesOfCommands(t *testing.T) {
 	accept(t, dir)
 }
 
+// TestExitStatuses checks that a page has exit statuses once: those of the command's own text, or else those of all.
+func TestExitStatuses(t *testing.T) {
+	t.Parallel()
+	pages := book.Pages(cli.Command())
+	for name, own := range map[string]bool{
+		"portolan-explain.1": true, "portolan-test.1": true, "portolan-policy-diff.1": true, "portolan-report.1": true,
+		"portolan-check.1": true, "portolan-env.1": false,
+	} {
+		text, ok := pages[name]
+		if has := strings.Contains(text, "\n.SH EXIT STATUS\n"); !ok || has == own {
+			t.Errorf("%s has a section on exit statuses: %t, want %t", name, has, !own)
+		}
+	}
+}
+
 // accept has the programs that read manual pages read those of a directory.
 func accept(t *testing.T, dir string) {
 	t.Helper()

@@ -197,8 +197,8 @@ func (g *Guard) hasCookie(r *http.Request) bool {
 	return hmac.Equal([]byte(c.Value), []byte(g.sign(time.Unix(end, 0))))
 }
 
-// cookieOf returns the name of the cookie: it has the port of the URL, since browsers send the cookies of a host to each
-// of its ports, where other processes may listen.
+// cookieOf returns the name of the cookie: it has the port of the URL, since browsers send the cookies of a host to
+// each of its ports, where other processes may listen.
 func cookieOf(r *http.Request) string {
 	_, port, err := net.SplitHostPort(r.Host)
 	if _, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil {

@@ -234,13 +234,14 @@ function verdict(e) {
  * @returns {import("../parts.js").Problem[]}
  */
 function diagnosed(step) {
+  const elsewhere = "run the command with --live and without --admin"; // as the server says it
   const [title] = described(step.layer);
   const where = step.assumed ? `${title}, once what comes before it is mended` : title;
   const meaning = step.state === "broken" ? "bad" : "doubtful";
   const found = list(step.diagnoses).map((d) => ({
     where,
     what: d.why,
-    cure: String(d.cure ?? "").replace("run the command with --live and without --admin", "run the command below with --live"),
+    cure: String(d.cure ?? "").replace(elsewhere, "run the command below with --live"),
     meaning: /** @type {"bad" | "doubtful"} */ (meaning),
   }));
   if (found.length > 0 || step.state !== "broken") return found;

@@ -102,7 +102,7 @@ func (x *explainer) ingress(f *flow) *Ruling {
 	if f.source != f.from && len(f.source.Addrs) > 0 {
 		r.seen = fmt.Sprintf("node %s (%s)", f.source.Node, f.source.Addrs[0])
 	}
-	if f.source == f.from && !x.hasAddress() {
+	if f.source == f.from && len(f.source.Addrs) == 0 && !x.hasAddress() {
 		r.doubt(f.source, ruleset.Ingress, evaluate)
 	}
 	return r

@@ -65,7 +65,7 @@ func (c *Case) differs(v *cluster.View, e *path.Explanation, expect *Expect) str
 	case expect.Outcome == Backend && (e.State != path.OK || a.Location != ""), !answersAs(a, expect):
 		return describe(e)
 	}
-	return c.elsewhere(e, expect)
+	return elsewhere(e, expect)
 }
 
 // answersAs reports whether a gateway's answer is what is expected, whichever backend has it.
@@ -80,7 +80,7 @@ func answersAs(a *request.Answer, expect *Expect) bool {
 }
 
 // elsewhere returns why a request is not answered as expected, wherever it comes to: several gateways may get it.
-func (c *Case) elsewhere(e *path.Explanation, expect *Expect) string {
+func elsewhere(e *path.Explanation, expect *Expect) string {
 	for i := range e.Request.Answers {
 		a := &e.Request.Answers[i]
 		if !answersAs(a, expect) {
